@@ -13,7 +13,8 @@ type Change struct {
 	Added, Removed []string // "name (address)", sorted
 }
 
-func difference(before, after []messages.EndpointSpec) Change {
+// Difference returns what changes from one set to another.
+func Difference(before, after []messages.EndpointSpec) Change {
 	earlier, later := named(before), named(after)
 	c := Change{Endpoints: len(later)}
 	for address, text := range later {

@@ -302,7 +302,7 @@ func (f *File) tell(waited bool) {
 	next := told{set: set, version: f.told.version + 1, found: f.next.found}
 	if f.pool.Post(next.message()) {
 		if f.cfg.Told != nil {
-			f.cfg.Told(difference(f.told.set, set))
+			f.cfg.Told(Difference(f.told.set, set))
 		}
 		f.told, f.next.dirty = next, false
 	}

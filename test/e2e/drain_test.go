@@ -17,16 +17,20 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// healthNames are what gRPC health answers for. The first says that the process works, the others whether it serves.
 var healthNames = []string{"liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"}
 
-// unserving waits until every health name on both ports, and the readiness page, say no.
+// unserving waits until every health name on both ports but liveness, and the readiness page, say no.
 func unserving(t *testing.T, p *picker, within time.Duration, conns ...*grpc.ClientConn) {
 	t.Helper()
 	for _, conn := range conns {
-		for _, name := range healthNames {
+		for _, name := range healthNames[1:] {
 			eventually(t, within, name+" is NOT_SERVING", func() bool {
 				return healthOf(conn, name) == healthpb.HealthCheckResponse_NOT_SERVING
 			})
+		}
+		if got := healthOf(conn, healthNames[0]); got != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("liveness in the drain: %v, want SERVING", got)
 		}
 	}
 	eventually(t, within, "/readyz says 503", func() bool {

@@ -8,12 +8,28 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
+	"github.com/signalbox-epp/signalbox/adapters/discovery/kube"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// openEndpoints reads the file of endpoints, which must be good at the start. Once a tree follows it, a bad file
-// changes nothing.
-func openEndpoints(o *options, cfg *loaded, log *telemetry.Log) (*discovery.File, error) {
+// endpointSource tells the pool which endpoints there are.
+type endpointSource interface {
+	Run(ctx context.Context, pool messages.Port[messages.PoolMsg])
+	Close()
+}
+
+// openEndpoints opens the source of endpoints: a file if the configuration or --endpoints names one, else pods.
+func openEndpoints(o *options, cfg *loaded, log *telemetry.Log) (endpointSource, error) {
+	if cfg.Discovery.Path == "" {
+		return o.openPods(log)
+	}
+	return openFile(o, cfg, log)
+}
+
+// openFile reads the file of endpoints, which must be good at the start. Once a tree follows it, a bad file changes
+// nothing.
+func openFile(o *options, cfg *loaded, log *telemetry.Log) (*discovery.File, error) {
 	told := endpointsLog{log: log.Logger, say: o.hooks.say}
 	file, err := discovery.Open(discovery.Config{
 		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch, Problem: told.problem, Told: told.change,
@@ -69,10 +85,14 @@ func (l endpointsLog) change(c discovery.Change) {
 	l.log.Info("endpoints changed", fields...)
 }
 
-// follow tells the picker the endpoints of a file, until the tree is closed.
-func (t *tree) follow(ctx context.Context, file *discovery.File) {
-	t.file = file
-	go file.Run(context.WithoutCancel(ctx), t.picker.Discovery())
+// follow tells the picker the endpoints of a source, until the tree is closed.
+func (t *tree) follow(ctx context.Context, source endpointSource) {
+	t.source = source
+	if pods, ok := source.(*kube.Discovery); ok {
+		t.known = pods.Known
+		t.registry.MustRegister(pods.Collectors()...)
+	}
+	go source.Run(context.WithoutCancel(ctx), t.picker.Discovery())
 }
 
 // awaitEndpoints waits a second at most for the first set, so that the first request finds the endpoints.

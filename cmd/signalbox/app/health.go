@@ -14,8 +14,12 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 )
 
-// healthServices holds the names that gRPC health answers for: the whole server, Kubernetes' two probes, and ext_proc.
-var healthServices = []string{"", "liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"}
+// healthServices holds the names by which gRPC health says whether requests can be served: the whole server, the
+// probe of Kubernetes, ext_proc, and the name that the reference's chart probes.
+var healthServices = []string{"", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension"}
+
+// liveness is the name by which gRPC health says that the process works. It is SERVING as long as the port answers.
+const liveness = "liveness"
 
 // readiness serves gRPC health: NOT_SERVING until requests can be served, and again once the shutdown has begun.
 // Clients that watch it get each change.
@@ -25,50 +29,60 @@ type readiness struct {
 	ended  <-chan struct{}
 }
 
-// newReadiness returns a readiness that is SERVING as soon as ready returns no error.
-func newReadiness(ready func() error) *readiness {
+// newReadiness returns a readiness that is SERVING as soon as ready returns no error. If it may be lost, it is
+// NOT_SERVING whenever ready returns one.
+func newReadiness(ready func() error, mayBeLost bool) *readiness {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &readiness{Server: health.NewServer(), cancel: cancel}
-	for _, name := range healthServices {
-		r.SetServingStatus(name, healthpb.HealthCheckResponse_NOT_SERVING)
-	}
-	if ready() == nil { // at once, so that the first check finds it serving
-		r.serving()
-	}
-	r.ended = inBackground(func() { r.await(ctx, ready) })
+	r.SetServingStatus(liveness, healthpb.HealthCheckResponse_SERVING)
+	is := ready() == nil // at once, so that the first check finds it serving
+	r.set(is)
+	r.ended = inBackground(func() { r.follow(ctx, ready, is, mayBeLost) })
 	return r
 }
 
-func (r *readiness) await(ctx context.Context, ready func() error) {
+func (r *readiness) follow(ctx context.Context, ready func() error, is, mayBeLost bool) {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	for ready() != nil {
+	for !is || mayBeLost {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
 		}
+		if now := ready() == nil; now != is {
+			is = now
+			r.set(is)
+		}
 	}
-	r.serving()
 }
 
-func (r *readiness) serving() {
+func (r *readiness) set(serving bool) {
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
 	for _, name := range healthServices {
-		r.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
+		r.SetServingStatus(name, status)
 	}
 }
 
-// Shutdown changes to NOT_SERVING, for good.
+// Shutdown changes to NOT_SERVING, for good. The process still works.
 func (r *readiness) Shutdown() {
-	r.Server.Shutdown()
 	r.cancel()
 	<-r.ended
+	r.set(false)
 }
 
 // ready returns why no request should come: the endpoints or their load are not known, or the shutdown has begun.
 func (t *tree) ready() error {
 	if t.draining.Load() {
 		return errors.New("shutting down")
+	}
+	if t.known != nil {
+		if err := t.known(); err != nil {
+			return err
+		}
 	}
 	return t.firstLook.over(t.picker.Pool().Snapshot(), t.configuration.current.Load().asks, time.Now())
 }

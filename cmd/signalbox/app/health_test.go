@@ -83,6 +83,9 @@ func TestHealthIsServingUntilTheShutdownBegins(t *testing.T) {
 		w.hears(t, notServing)
 	}
 	for _, flag := range []string{"grpc-port", "grpc-health-port"} {
+		if got, err := healthAt(t, s.at(flag), liveness, nil); got != serving {
+			t.Errorf("liveness at %s in the drain: got %v, %v; want SERVING", flag, got, err)
+		}
 		for _, name := range healthServices {
 			if got, err := healthAt(t, s.at(flag), name, nil); got != notServing {
 				t.Errorf("%q at %s in the drain: got %v, %v; want NOT_SERVING", name, flag, got, err)
@@ -98,7 +101,7 @@ func TestHealthIsServingUntilTheShutdownBegins(t *testing.T) {
 	}
 }
 
-// While the pool is not known no name is SERVING; a client that watches hears when it is.
+// While the pool is not known only liveness is SERVING; a client that watches hears when it is, and when it is lost.
 func TestHealthBeforeThePoolIsKnown(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	var known atomic.Bool
@@ -107,7 +110,7 @@ func TestHealthBeforeThePoolIsKnown(t *testing.T) {
 			return errors.New("not yet")
 		}
 		return nil
-	})
+	}, true)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -134,11 +137,18 @@ func TestHealthBeforeThePoolIsKnown(t *testing.T) {
 	for _, w := range all {
 		w.hears(t, serving)
 	}
+	known.Store(false)
+	for _, w := range all {
+		w.hears(t, notServing)
+	}
+	if got, err := healthAt(t, l.Addr().String(), liveness, nil); got != serving {
+		t.Errorf("liveness: got %v, %v; want SERVING", got, err)
+	}
 }
 
 func TestShutdownEndsTheWaitForReadiness(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	r := newReadiness(func() error { return errors.New("never") })
+	r := newReadiness(func() error { return errors.New("never") }, false)
 	r.Shutdown()
 }
 

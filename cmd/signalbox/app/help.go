@@ -32,7 +32,9 @@ var commandGroups = []group{
 // flagGroups holds the flags of serve in the order of help. Flags of no group, such as those that a command has beside
 // serve's, come first.
 var flagGroups = []group{
-	{"Endpoints and configuration", []string{"endpoints", "config-file", "config-text", "pool-name", "pool-namespace"}},
+	{"Endpoints and configuration", []string{"endpoints", "config-file", "config-text"}},
+	{"Kubernetes", []string{"pool-name", "pool-namespace", "pool-group", "endpoint-selector", "endpoint-target-ports",
+		"kubeconfig"}},
 	{"Ports", []string{"bind", "grpc-port", "grpc-health-port", "metrics-port", "health-checking", "open-debug",
 		"enable-pprof"}},
 	{"TLS and tokens", []string{"secure-serving", "cert-path", "client-ca-file", "metrics-cert-dir",

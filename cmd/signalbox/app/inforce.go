@@ -211,10 +211,19 @@ func (f *inForce) untilRestart(c *configuration) []string {
 	if c.Discovery.Path == f.started.discovery.Path && c.Discovery.Watch == f.started.discovery.Watch {
 		return nil
 	}
-	followed := map[bool]string{true: ", followed", false: ", not followed"}
-	const text = "the endpoints file of file-discovery: %s%s stays in use until the next start, not %s%s"
-	return []string{fmt.Sprintf(text,
-		f.started.discovery.Path, followed[f.started.discovery.Watch], c.Discovery.Path, followed[c.Discovery.Watch])}
+	const text = "the endpoints come from %s until the next start, not from %s"
+	return []string{fmt.Sprintf(text, originOf(f.started.discovery), originOf(c.Discovery))}
+}
+
+// originOf returns where endpoints come from by a configuration.
+func originOf(d config.Discovery) string {
+	switch {
+	case d.Path == "":
+		return "Kubernetes"
+	case d.Watch:
+		return "the file " + d.Path + " of file-discovery, followed"
+	}
+	return "the file " + d.Path + " of file-discovery, not followed"
 }
 
 // reload reads the source and brings into force what it holds.

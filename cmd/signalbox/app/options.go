@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
@@ -71,7 +69,7 @@ func (o *options) register(f *pflag.FlagSet) {
 // check returns every problem of the flags at once.
 func (o *options) check() error {
 	all := o.checkPorts()
-	all = append(all, o.poolOptions.check(), o.sourceOptions.check(), o.pickOptions.check())
+	all = append(all, o.poolOptions.check(o.endpointsFile), o.sourceOptions.check(), o.pickOptions.check())
 	if o.shards < 1 || o.shards > mostShards {
 		all = append(all, fmt.Errorf("--shards: got %d, want 1 to %d", o.shards, mostShards))
 	}
@@ -169,29 +167,6 @@ func (o *portOptions) addresses() ([]netip.Addr, error) {
 		problems = append(problems, errors.New("--bind: want one IP address or more"))
 	}
 	return good, errors.Join(problems...)
-}
-
-// poolOptions holds labels of metrics, which are UTF-8.
-type poolOptions struct {
-	poolName, poolNamespace string
-}
-
-func (o *poolOptions) register(f *pflag.FlagSet) {
-	f.StringVar(&o.poolName, "pool-name", "", "name of the pool, a label of metrics")
-	f.StringVar(&o.poolNamespace, "pool-namespace", "",
-		"namespace of the pool, a label of metrics; empty is $NAMESPACE, else default")
-}
-
-func (o *poolOptions) check() error {
-	if !utf8.ValidString(o.poolName) || !utf8.ValidString(o.namespace()) {
-		return errors.New("--pool-name, --pool-namespace: want UTF-8, for they are labels of metrics")
-	}
-	return nil
-}
-
-// namespace returns the pool's namespace, a label of metrics.
-func (o *poolOptions) namespace() string {
-	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), "default")
 }
 
 // pickOptions says how endpoints are judged, and what a pick names.
@@ -397,8 +372,8 @@ func (o *options) parse(from source) (*loaded, error) {
 		}
 		c.Discovery = config.Discovery{Path: o.endpointsFile, Watch: true}
 	}
-	if c.Discovery.Path == "" {
-		return nil, errors.New("no endpoints: name a file with --endpoints, or configure file-discovery")
+	if err := o.checkDiscovery(c.Discovery.Path); err != nil {
+		return nil, err
 	}
 	return &loaded{c, from}, nil
 }

@@ -48,9 +48,37 @@ func TestFlagsOfServeThatAreRefused(t *testing.T) {
 		"--advertise http://box":              `--advertise: got "http://box", want an IP address or a host name, without a port`,
 		"--advertise box.svc.":                "",
 		"--advertise ::1":                     "",
+
+		"--pool-name p":                    "",
+		"--pool-name p --endpoints e.yaml": "",
+		"--pool-group=":                    "--pool-group: want the API group of the InferencePool",
+		"--endpoint-target-ports 1": "--endpoint-target-ports: want --endpoint-selector too; an InferencePool has " +
+			"ports of its own",
+		"--endpoint-selector a=b": "--endpoint-target-ports: got 0 ports, want 1 to 8",
+		"--endpoint-selector a!b --endpoint-target-ports 1": `--endpoint-selector: got "a!b": unable to parse requirement: ` +
+			`found '!', expected: in, notin, =, ==, !=, gt, lt`,
 	} {
 		got := ""
 		if err := parsed(t, strings.Fields(args)...).check(); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", args, got, want)
+		}
+	}
+}
+
+func TestPortsAndSelectorsThatAreRefused(t *testing.T) {
+	for args, want := range map[string]string{
+		"--endpoint-target-ports 8000,8001":         "",
+		"--endpoint-target-ports 1,2,3,4,5,6,7,8,9": "--endpoint-target-ports: got 9 ports, want 1 to 8",
+		"--endpoint-target-ports 8000,8000":         "--endpoint-target-ports: got port 8000 twice",
+		"--endpoint-target-ports 0":                 "--endpoint-target-ports: got port 0, want 1 to 65535",
+		"--endpoint-target-ports 1 --pool-name p":   "--pool-name and --endpoint-selector: want one of them",
+		"--endpoint-target-ports 1 --endpoints e":   "--endpoints and --endpoint-selector: want one of them",
+	} {
+		got := ""
+		if err := parsed(t, append(strings.Fields(args), "--endpoint-selector", "a in (b, c)")...).check(); err != nil {
 			got = err.Error()
 		}
 		if got != want {

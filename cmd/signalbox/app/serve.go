@@ -109,14 +109,14 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 			s.secrets.close()
 		}
 	}()
-	file, fileErr := openEndpoints(o, cfg, log)
-	if err = errors.Join(portsErr, secretsErr, fileErr); err != nil { // all of it in one go
+	source, sourceErr := openEndpoints(o, cfg, log)
+	if err = errors.Join(portsErr, secretsErr, sourceErr); err != nil { // all of it in one go
 		return nil, err
 	}
 	if s.tree, err = buildTree(ctx, o, cfg, log, s.addrs["grpc-port"][0]); err != nil {
 		return nil, err
 	}
-	s.tree.follow(ctx, file)
+	s.tree.follow(ctx, source)
 	if err = s.tree.configuration.follow(); err != nil {
 		return nil, errors.Join(err, s.tree.close(ctx))
 	}
@@ -131,12 +131,12 @@ func start(ctx context.Context, o *options) (_ *server, err error) {
 }
 
 func (s *server) logServing(endpointsFile string) {
-	s.log.Info("serving", zap.Stringers("ext_proc", s.addrs["grpc-port"]),
+	fields := append(s.opts.origin(endpointsFile), zap.Stringers("ext_proc", s.addrs["grpc-port"]),
 		zap.Stringers("health", s.addrs["grpc-health-port"]),
 		zap.Stringers("http", s.addrs["metrics-port"]), zap.Bool("tls", s.opts.tls.secure),
 		zap.Int("loops", s.opts.shards),
-		zap.Int("endpoints", len(s.tree.picker.Pool().Snapshot().Endpoints)),
-		zap.String("endpoints_file", endpointsFile))
+		zap.Int("endpoints", len(s.tree.picker.Pool().Snapshot().Endpoints)))
+	s.log.Info("serving", fields...)
 }
 
 // listen opens every port on every address, or says which cannot be had.
@@ -182,7 +182,7 @@ func closeAll(all map[string][]net.Listener) {
 }
 
 func (s *server) serveAll(listeners map[string][]net.Listener) {
-	s.health = newReadiness(s.tree.ready)
+	s.health = newReadiness(s.tree.ready, s.tree.known != nil)
 	s.grpc = grpc.NewServer(pickerOptions(s.tree.peers.Credentials(s.secrets.credentials(pickerPort)),
 		s.opts.maxBody)...)
 	wire.Register(s.grpc, s.tree.streams)

@@ -18,7 +18,6 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/outlier"
 	"github.com/signalbox-epp/signalbox/actors/scraper"
 	"github.com/signalbox-epp/signalbox/adapters/accesslog"
-	"github.com/signalbox-epp/signalbox/adapters/discovery"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/adapters/peers"
@@ -39,7 +38,7 @@ type tree struct {
 	log           *telemetry.Log
 	registry      *prometheus.Registry
 	picker        *signalbox.Picker
-	file          *discovery.File // nil before it is followed
+	source        endpointSource // nil before it is followed
 	peers         *peers.Table
 	xds           *xds.Server // nil without --xds-port
 	configuration *inForce    // nil before there is a picker
@@ -48,6 +47,7 @@ type tree struct {
 
 // lifecycle is what readiness goes by, beside the configuration.
 type lifecycle struct {
+	known     func() error // what is not known yet of the endpoints; nil = readiness, once reached, is not lost
 	firstLook firstLook
 	draining  atomic.Bool
 }
@@ -171,8 +171,8 @@ func (t *tree) close(ctx context.Context) error {
 	if t.configuration != nil {
 		t.configuration.close()
 	}
-	if t.file != nil {
-		t.file.Close()
+	if t.source != nil {
+		t.source.Close()
 	}
 	if t.picker == nil {
 		t.release()

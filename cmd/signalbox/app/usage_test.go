@@ -19,15 +19,14 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 			"x-signalbox-request-id of an answer; --last takes the newest request",
 		"config check": "signalbox config check: got no arguments, want one or more: the FILEs, or - " +
 			"for standard input",
-		"--endpoint x": "unknown flag: --endpoint, did you mean --endpoints?; see signalbox --help",
+		"--endpoint x": "unknown flag: --endpoint, did you mean --endpoint-selector or --endpoint-target-ports or " +
+			"--endpoints?; see signalbox --help",
 		"sim --prot 1": "unknown flag: --prot, did you mean --port?; see signalbox sim --help",
 		"sim --port":   "flag needs an argument: --port; see signalbox sim --help",
-		"--endpoint-selector a=b": "--endpoint-selector: a flag of the reference EPP that is not supported yet; " +
-			"name the endpoints in a file, with --endpoints FILE",
 		"serve --tracing=false": "--tracing: a flag of the reference EPP that is not supported yet; leave it " +
 			"out: signalbox explain and /debug/requests say what became of a request",
-		"envoy-config --pool-group x": "--pool-group: a flag of the reference EPP that is not supported yet; leave " +
-			"it out: no InferencePool is read",
+		"envoy-config --enable-grpc-stream-metrics": "--enable-grpc-stream-metrics: a flag of the reference EPP that " +
+			"is not supported yet; leave it out: the metrics of streams are always there",
 		"--fairness-id-metric-label-limit 9": "--fairness-id-metric-label-limit: a flag of the reference EPP that is " +
 			"not supported yet; " +
 			"leave it out: names of flows are bounded by the size of the metrics page",

@@ -1,0 +1,195 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// resource is a kind of object that is followed.
+type resource struct {
+	schema.GroupVersion
+	name string // plural, as paths and rights have it
+	kind string
+}
+
+func (r resource) String() string {
+	if r.Group == "" {
+		return r.name
+	}
+	return r.name + "." + r.Group
+}
+
+var pods = resource{GroupVersion: schema.GroupVersion{Version: "v1"}, name: "pods", kind: "Pod"}
+
+func inferencePools(group string) resource {
+	return resource{
+		GroupVersion: schema.GroupVersion{Group: group, Version: "v1"}, name: "inferencepools", kind: "InferencePool",
+	}
+}
+
+// client asks an API server for the objects of one namespace.
+type client struct {
+	cfg       *rest.Config
+	http      *http.Client // one for all resources, so that they share connections
+	namespace string
+}
+
+func newClient(cfg *rest.Config, namespace string) (*client, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1 // reflectors and their back-off bound the requests
+	cfg.WarningHandler = rest.NoWarnings{}
+	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	if cfg.UserAgent == "" {
+		cfg.UserAgent = "signalbox"
+	}
+	h, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes client: %w", err)
+	}
+	c := &client{cfg: cfg, http: h, namespace: namespace}
+	if _, err := c.api(pods); err != nil {
+		return nil, fmt.Errorf("kubernetes client: %w", err)
+	}
+	return c, nil
+}
+
+// selection narrows a list. The zero selection is all objects of the namespace.
+type selection struct {
+	labels string // a label selector
+	name   string // of the one object
+}
+
+// source lists and watches the objects of a resource.
+type source struct {
+	rest      *rest.RESTClient
+	namespace string
+	of        resource
+	selection selection
+}
+
+func (c *client) source(r resource, s selection) *source {
+	api, err := c.api(r)
+	if err != nil {
+		panic(err) // newClient has found the configuration good, and nothing else can be wrong
+	}
+	return &source{rest: api, namespace: c.namespace, of: r, selection: s}
+}
+
+// api returns the part of the API that has a resource.
+func (c *client) api(r resource) (*rest.RESTClient, error) {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypeWithName(r.WithKind(r.kind), &object{})
+	scheme.AddKnownTypeWithName(r.WithKind(r.kind+"List"), &objects{})
+	metav1.AddToGroupVersion(scheme, r.GroupVersion)
+	cfg := rest.CopyConfig(c.cfg)
+	cfg.GroupVersion, cfg.APIPath = &r.GroupVersion, "/apis"
+	if r.Group == "" {
+		cfg.APIPath = "/api"
+	}
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	return rest.RESTClientForConfigAndClient(cfg, c.http)
+}
+
+const (
+	// listWithin is how long a list may take, so that a connection that stalls does not hold up a reflector.
+	listWithin = 30 * time.Second
+	// watchWithin is how long the answer to a watch may take to begin.
+	watchWithin = 10 * time.Second
+	// watchFor is how long a watch lasts. A new one finds out within a minute, together with watchWithin, that the API
+	// server keeps a connection open and says nothing on it.
+	watchFor = 40 * time.Second
+)
+
+func (s *source) request(o metav1.ListOptions) *rest.Request {
+	o.LabelSelector = s.selection.labels
+	if s.selection.name != "" {
+		o.FieldSelector = "metadata.name=" + s.selection.name
+	}
+	return s.rest.Get().Namespace(s.namespace).Resource(s.of.name).VersionedParams(&o, metav1.ParameterCodec).
+		MaxRetries(0) // the reflector waits and tries again
+}
+
+func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, listWithin)
+	defer cancel()
+	all := &objects{}
+	if err := s.request(o).Do(ctx).Into(all); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// watch begins a watch, and calls failed with each error that comes as an event of it.
+func (s *source) watch(ctx context.Context, o metav1.ListOptions, failed func(error)) (watch.Interface, error) {
+	o.Watch = true
+	ctx, cancel := context.WithCancel(ctx)
+	late := time.AfterFunc(watchWithin, cancel)
+	w, err := s.request(o).Watch(ctx)
+	if !late.Stop() {
+		if err == nil {
+			w.Stop()
+		}
+		err = fmt.Errorf("watch: no answer within %v: %w", watchWithin, context.DeadlineExceeded)
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return newRelay(ctx, cancel, w, failed), nil
+}
+
+// relay is a watch that ends by itself after watchFor, and calls failed with each error that comes as an event.
+type relay struct {
+	from   watch.Interface
+	out    chan watch.Event
+	cancel context.CancelFunc
+}
+
+func newRelay(ctx context.Context, cancel context.CancelFunc, from watch.Interface, failed func(error)) *relay {
+	r := &relay{from: from, out: make(chan watch.Event), cancel: cancel}
+	go r.run(ctx, failed)
+	return r
+}
+
+func (r *relay) run(ctx context.Context, failed func(error)) {
+	defer close(r.out)
+	defer r.from.Stop()
+	over := time.NewTimer(watchFor)
+	defer over.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-over.C:
+			return
+		case e, ok := <-r.from.ResultChan():
+			if !ok {
+				return
+			}
+			if e.Type == watch.Error {
+				failed(apierrors.FromObject(e.Object))
+			}
+			select {
+			case r.out <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// ResultChan returns the events.
+func (r *relay) ResultChan() <-chan watch.Event { return r.out }
+
+// Stop ends the watch.
+func (r *relay) Stop() { r.cancel() }

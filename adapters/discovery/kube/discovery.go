@@ -1,0 +1,216 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/signalbox-epp/signalbox/adapters/discovery"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// Config says which pods are followed. Either Pool is set or Target.
+type Config struct {
+	Cluster   *rest.Config // how the API server is reached
+	Namespace string       // of the pool and of its pods
+	Pool      Pool         // the object that selects pods; zero = Target does
+	Target    Target
+
+	// Problem, if not nil, is told of what goes wrong, of each thing once, and nil when nothing is wrong any more. It
+	// must not block.
+	Problem func(error)
+	// Told, if not nil, is told of each set that the pool took. It must not block.
+	Told func(discovery.Change)
+}
+
+// Pool names an InferencePool.
+type Pool struct{ Name, Group string }
+
+// DefaultGroup is the API group of InferencePools.
+const DefaultGroup = "inference.networking.k8s.io"
+
+// Discovery tells a pool the pods that an InferencePool or a selector selects. All fields but cfg, client, lack,
+// metrics and life belong to the goroutine of Run.
+type Discovery struct {
+	cfg      Config
+	client   *client
+	words    chan word
+	running  sync.WaitGroup // of the followers
+	pool     poolView
+	pods     podView
+	out      out
+	problems problems
+	lack     atomic.Pointer[string] // what is not known yet; "" = nothing
+	metrics  *metrics
+	life     life
+}
+
+// life coordinates Run and Close, which run on different goroutines.
+type life struct {
+	mu     sync.Mutex
+	ran    chan struct{} // closed when Run has returned; nil before Run
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// Open checks a configuration. It asks the API server nothing, which may come later than this process.
+func Open(cfg Config) (*Discovery, error) {
+	c, err := newClient(cfg.Cluster, cfg.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	d := &Discovery{cfg: cfg, client: c, words: make(chan word), metrics: newMetrics()}
+	d.problems = problems{report: cfg.Problem, metrics: d.metrics, open: map[string]problem{}}
+	if cfg.Pool.Name == "" {
+		if err := cfg.Target.Check(); err != nil {
+			return nil, err
+		}
+		d.pool = poolView{known: true, there: true, target: &cfg.Target}
+	}
+	d.noteLack()
+	d.life.ctx, d.life.cancel = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// Collectors returns the metrics of the discovery.
+func (d *Discovery) Collectors() []prometheus.Collector { return d.metrics.collectors() }
+
+// Known returns what is not known yet; nil = the pool is there, its pods were listed, and the pool actor was told.
+func (d *Discovery) Known() error {
+	if text := *d.lack.Load(); text != "" {
+		return errors.New(text)
+	}
+	return nil
+}
+
+// Run tells the pool the set of endpoints, and again whenever the set changes, until ctx is done or Close is called.
+// It runs once; a second call returns at once.
+func (d *Discovery) Run(ctx context.Context, to messages.Port[messages.PoolMsg]) {
+	ran := make(chan struct{})
+	if !d.life.begin(ran) {
+		return
+	}
+	defer close(ran)
+	d.out.to = to
+	stop := context.AfterFunc(ctx, d.life.cancel)
+	defer stop()
+	defer d.client.http.CloseIdleConnections()
+	defer d.running.Wait()
+	defer d.life.cancel()
+	d.loop(d.life.ctx)
+}
+
+// Close ends Run and waits for it.
+func (d *Discovery) Close() {
+	d.life.cancel()
+	ended := make(chan struct{})
+	close(ended)
+	if !d.life.begin(ended) { // if Run has not begun, it cannot begin any more
+		<-d.life.ran
+	}
+}
+
+// begin claims the only run. It returns false if it was claimed before.
+func (l *life) begin(ran chan struct{}) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ran != nil {
+		return false
+	}
+	l.ran = ran
+	return true
+}
+
+const (
+	// settle is how long changes are gathered into one set, because the pool looks at all endpoints for each set.
+	settle = 5 * time.Millisecond
+	// askAgain is how soon a pool that refused a set is told again.
+	askAgain = 50 * time.Millisecond
+	// repeatEvery is how often the set is told again, to a pool that lost it in a restart.
+	repeatEvery = 30 * time.Second
+)
+
+// loop is the loop of Run.
+func (d *Discovery) loop(ctx context.Context) {
+	again, due := time.NewTicker(repeatEvery), time.NewTimer(time.Hour)
+	defer again.Stop()
+	defer due.Stop()
+	waits := false // due is set
+	schedule := func(after time.Duration) {
+		if d.out.dirty && !waits {
+			due.Reset(after)
+			waits = true
+		}
+	}
+	d.begin(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case w := <-d.words:
+			d.take(ctx, w)
+			schedule(settle)
+		case <-due.C:
+			waits = false
+			d.tell()
+			schedule(askAgain)
+		case <-again.C:
+			d.out.repeat()
+		}
+		d.noteLack()
+	}
+}
+
+func (d *Discovery) begin(ctx context.Context) {
+	if d.cfg.Pool.Name == "" {
+		d.selectPods(ctx)
+		return
+	}
+	d.pool.follower = d.follow(ctx, inferencePools(d.cfg.Pool.Group), selection{name: d.cfg.Pool.Name})
+}
+
+// take takes what a follower tells. One that was stopped may still tell something, which does not count.
+func (d *Discovery) take(ctx context.Context, w word) {
+	if w.follower != d.pool.follower && w.follower != d.pods.follower {
+		return
+	}
+	about := w.verb + " " + w.follower.source.of.String()
+	switch {
+	case w.kind == failed:
+		d.problems.note(about, w.follower.source.of, fmt.Errorf("%w; endpoints that stay in force: %d", w.err,
+			len(d.out.set)))
+	case w.kind == well:
+		d.problems.over(about)
+	case w.follower == d.pool.follower:
+		d.takePool(ctx, w)
+	default:
+		d.takePods(w)
+	}
+}
+
+// noteLack notes what is not known yet.
+func (d *Discovery) noteLack() {
+	text := ""
+	switch pool := fmt.Sprintf("InferencePool %s/%s", d.cfg.Namespace, d.cfg.Pool.Name); {
+	case !d.pool.known:
+		text = pool + " is not known yet"
+	case !d.pool.there:
+		text = "there is no " + pool
+	case d.pool.target == nil:
+		text = pool + " makes no sense"
+	case !d.out.known:
+		text = "the pods of namespace " + d.cfg.Namespace + " are not known yet"
+	}
+	if first := d.problems.first(); text != "" && first != "" {
+		text += ": " + first
+	}
+	if before := d.lack.Load(); before == nil || *before != text {
+		d.lack.Store(&text)
+	}
+}

@@ -1,0 +1,159 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// word is what a follower tells the loop of Run.
+type word struct {
+	follower *follower
+	kind     wordKind
+	verb     string    // list or watch, of failed and well
+	objects  []*object // all of a list, or the one that changed
+	err      error     // of a failure
+}
+
+type wordKind uint8
+
+const (
+	listed  wordKind = 1 + iota // the objects are all that there are
+	stored                      // the object is new or changed
+	removed                     // the object is gone
+	failed                      // a list or a watch failed; what was told before stays
+	well                        // a list or a watch was answered
+)
+
+// follower keeps one list and watch going, by a reflector, and tells the loop of Run what comes.
+type follower struct {
+	source *source
+	words  chan<- word
+	cancel context.CancelFunc
+}
+
+// backoff is the time between two tries of a reflector. Its longest is under the two seconds in which what comes into
+// being is to be known, jitter included.
+func backoff() *wait.Backoff {
+	return &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second, Jitter: 0.5}
+}
+
+// follow starts a follower. It runs until it is stopped.
+func (d *Discovery) follow(ctx context.Context, r resource, s selection) *follower {
+	f := &follower{source: d.client.source(r, s), words: d.words}
+	// What goes wrong reaches the log by words, once, and not by klog at each try.
+	quiet := logr.Discard()
+	ctx, f.cancel = context.WithCancel(klog.NewContext(ctx, quiet))
+	reflector := cache.NewReflectorWithOptions(&listWatch{f}, &object{}, &teller{f, ctx}, cache.ReflectorOptions{
+		Logger: &quiet, Name: r.String(), TypeDescription: r.String(), Backoff: backoff(),
+	})
+	d.running.Go(func() { reflector.RunWithContext(ctx) })
+	return f
+}
+
+// stop ends the follower without waiting for it. What it has told may still be on its way.
+func (f *follower) stop() {
+	if f != nil {
+		f.cancel()
+	}
+}
+
+func (f *follower) tell(ctx context.Context, w word) {
+	w.follower = f
+	select {
+	case f.words <- w:
+	case <-ctx.Done():
+	}
+}
+
+// note tells how a list or a watch went, and returns its error, if any.
+func (f *follower) note(ctx context.Context, verb string, err error) error {
+	if err != nil {
+		f.tell(ctx, word{kind: failed, verb: verb, err: fmt.Errorf("%s %s: %w", verb, f.source.of, err)})
+		return err
+	}
+	f.tell(ctx, word{kind: well, verb: verb})
+	return nil
+}
+
+// listWatch is the source of a reflector. It notes how each call went.
+type listWatch struct{ f *follower }
+
+// ListWithContext lists the objects of the source.
+func (l *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	all, err := l.f.source.list(ctx, o)
+	return all, l.f.note(ctx, "list", err)
+}
+
+// WatchWithContext watches the objects of the source.
+func (l *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	w, err := l.f.source.watch(ctx, o, func(err error) {
+		_ = l.f.note(ctx, "watch", err) // the reflector gets the event too
+	})
+	if l.f.note(ctx, "watch", err) != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// List is ListWithContext without a context; the reflector does not call it.
+func (l *listWatch) List(o metav1.ListOptions) (runtime.Object, error) {
+	return l.ListWithContext(context.Background(), o)
+}
+
+// Watch is WatchWithContext without a context; the reflector does not call it.
+func (l *listWatch) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return l.WatchWithContext(context.Background(), o)
+}
+
+// IsWatchListSemanticsUnSupported makes the reflector list before it watches, which every API server understands.
+func (l *listWatch) IsWatchListSemanticsUnSupported() bool { return true }
+
+// teller is the store of a reflector: it keeps nothing and tells everything.
+type teller struct {
+	f   *follower
+	ctx context.Context
+}
+
+// Add tells of a new object.
+func (t *teller) Add(o any) error { return t.one(stored, o) }
+
+// Update tells of a changed object.
+func (t *teller) Update(o any) error { return t.one(stored, o) }
+
+// Delete tells of an object that is gone.
+func (t *teller) Delete(o any) error { return t.one(removed, o) }
+
+func (t *teller) one(kind wordKind, o any) error {
+	one, ok := o.(*object)
+	if !ok {
+		return fmt.Errorf("%s: got a %T, want an object", t.f.source.of, o)
+	}
+	t.f.tell(t.ctx, word{kind: kind, objects: []*object{one}})
+	return nil
+}
+
+// Replace tells of all objects that there are.
+func (t *teller) Replace(list []any, _ string) error {
+	all := make([]*object, 0, len(list))
+	for _, o := range list {
+		one, ok := o.(*object)
+		if !ok {
+			return fmt.Errorf("%s: got a %T, want an object", t.f.source.of, o)
+		}
+		all = append(all, one)
+	}
+	t.f.tell(t.ctx, word{kind: listed, objects: all})
+	return nil
+}
+
+// Resync has nothing to do.
+func (t *teller) Resync() error { return nil }

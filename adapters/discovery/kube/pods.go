@@ -1,0 +1,112 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// pod is what is kept of a pod.
+type pod struct {
+	name, namespace string
+	uid             types.UID
+	created         time.Time
+	serves          bool       // it is Ready, is not terminating, and has an address
+	ip              netip.Addr // valid if serves
+	labelled        map[string]string
+	labels          messages.Map[string, string] // the same, as messages carry them
+	active          []int                        // the ports that it serves of those of the pool, if restricted
+	restricted      bool
+}
+
+// podStatus is the part of a pod's status that says whether it serves.
+type podStatus struct {
+	PodIP      string `json:"podIP"`
+	Conditions []struct {
+		Type   string `json:"type"`
+		Status string `json:"status"`
+	} `json:"conditions"`
+}
+
+// The annotation that restricts the ports of a pod, and its older name, which counts where the other one is absent.
+const (
+	activePorts       = "llm-d.ai/active-ports"
+	legacyActivePorts = "inference.networking.k8s.io/active-ports"
+)
+
+// podOf reads a pod. One that cannot be read does not serve.
+func podOf(o *object) (*pod, error) {
+	p := &pod{
+		name: o.Name, namespace: o.Namespace, uid: o.UID, created: o.CreationTimestamp.Time,
+		labelled: o.Labels, labels: messages.MapOf(o.Labels),
+	}
+	if text, ok := annotation(o.Annotations, activePorts, legacyActivePorts); ok {
+		p.active, p.restricted = portsIn(text), true
+	}
+	var status podStatus
+	if err := decode("status", o.Status, &status); err != nil {
+		return p, err
+	}
+	ready := false
+	for _, c := range status.Conditions {
+		if c.Type == "Ready" {
+			ready = c.Status == "True"
+		}
+	}
+	if !ready || o.DeletionTimestamp != nil || status.PodIP == "" {
+		return p, nil
+	}
+	ip, err := netip.ParseAddr(status.PodIP)
+	if err != nil {
+		return p, fmt.Errorf("status.podIP: %w", err)
+	}
+	p.ip, p.serves = ip.Unmap(), true
+	return p, nil
+}
+
+// portsIn reads the value of the annotation. What is no port adds nothing.
+func portsIn(text string) (ports []int) {
+	for field := range strings.SplitSeq(text, ",") {
+		if p, err := strconv.Atoi(strings.TrimSpace(field)); err == nil {
+			ports = append(ports, p)
+		}
+	}
+	return ports
+}
+
+// endpoints appends an endpoint for each of the target's ports at which the pod serves.
+func (p *pod) endpoints(set []messages.EndpointSpec, ports []int) []messages.EndpointSpec {
+	if !p.serves {
+		return set
+	}
+	for rank, port := range ports {
+		if p.restricted && !slices.Contains(p.active, port) {
+			continue
+		}
+		set = append(set, messages.EndpointSpec{
+			Name: p.name + "-rank-" + strconv.Itoa(rank), Namespace: p.namespace, Labels: p.labels,
+			Address: messages.Address(netip.AddrPortFrom(p.ip, uint16(port)).String()),
+		})
+	}
+	return set
+}
+
+// same reports whether nothing about a pod differs that the pool hears of.
+func (p *pod) same(b *pod) bool {
+	return b != nil && p.uid == b.uid && p.serves == b.serves && p.ip == b.ip && p.created.Equal(b.created) &&
+		p.restricted == b.restricted && slices.Equal(p.active, b.active) && maps.Equal(p.labelled, b.labelled)
+}
+
+// byAge orders pods: where two have one address the younger one counts, which the pool takes to be the last.
+func byAge(a, b *pod) int {
+	return cmp.Or(a.created.Compare(b.created), strings.Compare(a.name, b.name))
+}

@@ -1,0 +1,120 @@
+package app
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"unicode/utf8"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"github.com/signalbox-epp/signalbox/adapters/discovery/kube"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+)
+
+// poolOptions names the pool, and says which pods of Kubernetes are its endpoints, unless a file says it. The name and
+// the namespace are labels of metrics too, which are UTF-8.
+type poolOptions struct {
+	poolName, poolNamespace, poolGroup string
+	selector                           string
+	targetPorts                        []int
+	kubeconfig                         string
+}
+
+func (o *poolOptions) register(f *pflag.FlagSet) {
+	f.StringVar(&o.poolName, "pool-name", "", "name of the InferencePool whose pods are the endpoints; beside a file "+
+		"of endpoints only a label of metrics")
+	f.StringVar(&o.poolNamespace, "pool-namespace", "", "namespace of the pool and its pods; empty is $NAMESPACE, "+
+		"else that of the service account, else default")
+	f.StringVar(&o.poolGroup, "pool-group", kube.DefaultGroup, "API group of the InferencePool")
+	f.StringVar(&o.selector, "endpoint-selector", "", "label selector of the pods that are the endpoints, without an "+
+		"InferencePool, such as app=vllm or 'app in (a, b)'")
+	f.IntSliceVar(&o.targetPorts, "endpoint-target-ports", nil, "ports of the pods of --endpoint-selector, 1 to 8")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach Kubernetes; empty is $KUBECONFIG, else "+
+		"the pod's service account")
+}
+
+// check returns every problem of the flags beside a file of endpoints; "" = none is given.
+func (o *poolOptions) check(file string) error {
+	var all []error
+	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
+	if !utf8.ValidString(o.poolName) || !utf8.ValidString(o.namespace()) {
+		bad("--pool-name, --pool-namespace: want UTF-8, for they are labels of metrics")
+	}
+	if o.poolGroup == "" {
+		bad("--pool-group: want the API group of the InferencePool")
+	}
+	switch {
+	case o.selector != "" && o.poolName != "":
+		bad("--pool-name and --endpoint-selector: want one of them")
+	case o.selector != "" && file != "":
+		bad("--endpoints and --endpoint-selector: want one of them")
+	}
+	if o.selector == "" {
+		if len(o.targetPorts) > 0 {
+			bad("--endpoint-target-ports: want --endpoint-selector too; an InferencePool has ports of its own")
+		}
+		return errors.Join(all...)
+	}
+	if err := kube.CheckSelector(o.selector); err != nil {
+		bad("--endpoint-selector: %w", err)
+	}
+	if err := kube.CheckPorts(o.targetPorts); err != nil {
+		bad("--endpoint-target-ports: %w", err)
+	}
+	return errors.Join(all...)
+}
+
+// checkDiscovery checks that there is exactly one source of endpoints. path is the file of endpoints; "" = there is
+// none.
+func (o *poolOptions) checkDiscovery(path string) error {
+	switch {
+	case path != "" && o.selector != "":
+		return fmt.Errorf("--endpoint-selector: the endpoints file %s is given too, want one of them", path)
+	case path == "" && o.selector == "" && o.poolName == "":
+		return errors.New("no endpoints: name a file with --endpoints, configure file-discovery, or name pods of " +
+			"Kubernetes with --pool-name or --endpoint-selector")
+	}
+	return nil
+}
+
+// namespace returns the pool's namespace.
+func (o *poolOptions) namespace() string {
+	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), kube.Namespace(), "default")
+}
+
+// openPods makes what follows the pods of Kubernetes. It needs to know where the API server is; whether it answers
+// shows later.
+func (o *options) openPods(log *telemetry.Log) (*kube.Discovery, error) {
+	flag := "--pool-name"
+	if o.selector != "" {
+		flag = "--endpoint-selector"
+	}
+	cluster, err := kube.Cluster(o.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	told := endpointsLog{log: log.Logger, say: o.hooks.say}
+	d, err := kube.Open(kube.Config{
+		Cluster: cluster, Namespace: o.namespace(), Pool: kube.Pool{Name: o.poolName, Group: o.poolGroup},
+		Target:  kube.Target{Selector: o.selector, Ports: o.targetPorts},
+		Problem: told.problem, Told: told.change,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return d, nil
+}
+
+// origin returns where the endpoints come from, as fields of the log.
+func (o *poolOptions) origin(path string) []zap.Field {
+	switch {
+	case path != "":
+		return []zap.Field{zap.String("endpoints_file", path)}
+	case o.selector != "":
+		return []zap.Field{zap.String("namespace", o.namespace()), zap.String("endpoint_selector", o.selector)}
+	}
+	return []zap.Field{zap.String("namespace", o.namespace()), zap.String("inference_pool", o.poolName)}
+}

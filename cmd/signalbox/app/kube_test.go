@@ -1,0 +1,124 @@
+package app
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/signalbox-epp/signalbox/adapters/discovery/kube"
+)
+
+const fileDiscovery = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins: [{type: random-picker}, {type: file-discovery, parameters: {path: e.yaml}}]
+schedulingProfiles: [{name: default, plugins: [{pluginRef: random-picker}]}]
+dataLayer: {discovery: {endpoints: {pluginRef: file-discovery}}}
+`
+
+// There is exactly one source of endpoints, and what is wrong names the flag.
+func TestSourcesOfEndpoints(t *testing.T) {
+	const none = "no endpoints: name a file with --endpoints, configure file-discovery, or name pods of Kubernetes " +
+		"with --pool-name or --endpoint-selector"
+	const two = "--endpoint-selector: the endpoints file e.yaml is given too, want one of them"
+	selector := []string{"--endpoint-selector", "a=b", "--endpoint-target-ports", "1"}
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"none":                     {nil, none},
+		"a file":                   {[]string{"--endpoints", "e.yaml"}, ""},
+		"a file and a name":        {[]string{"--endpoints", "e.yaml", "--pool-name", "p"}, ""},
+		"a pool":                   {[]string{"--pool-name", "p"}, ""},
+		"a configured file":        {[]string{"--config-text", fileDiscovery}, ""},
+		"it and a name":            {[]string{"--config-text", fileDiscovery, "--pool-name", "p"}, ""},
+		"it and a selector":        {append(selector, "--config-text", fileDiscovery), two},
+		"a selector":               {selector, ""},
+		"a selector, other config": {append(selector, "--config-text", randomPicking), ""},
+	} {
+		got := ""
+		if _, err := parsed(t, c.args...).load(t.Context()); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// Pods cannot be followed without a cluster: the start ends, and names the flag.
+func TestPodsWithoutACluster(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for args, want := range map[string]string{
+		"--pool-name p": "--pool-name: there is no cluster: want --kubeconfig, $KUBECONFIG, or a pod with a service " +
+			"account",
+		"--endpoint-selector a=b --endpoint-target-ports 1": "--endpoint-selector: there is no cluster: ",
+		"--pool-name p --kubeconfig /no/such/file":          "--pool-name: /no/such/file: ",
+	} {
+		o, set := newOptions(nil), pflag.NewFlagSet("test", pflag.ContinueOnError)
+		o.register(set)
+		if err := set.Parse(append(strings.Fields(args), "--grpc-port", "0", "--grpc-health-port", "0",
+			"--metrics-port", "0", "-v0")); err != nil {
+			t.Fatal(err)
+		}
+		s, err := start(t.Context(), o)
+		if err == nil {
+			_ = s.stop(0)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", args, err, want)
+		}
+	}
+}
+
+// The namespace is that of the flag, else of the environment.
+func TestNamespaceOfThePool(t *testing.T) {
+	t.Setenv("NAMESPACE", "")
+	if got := parsed(t).namespace(); got != "default" {
+		t.Errorf("got %q, want default", got)
+	}
+	t.Setenv("NAMESPACE", "prod")
+	if got := parsed(t).namespace(); got != "prod" {
+		t.Errorf("got %q, want that of $NAMESPACE", got)
+	}
+	if got := parsed(t, "--pool-namespace", "staging").namespace(); got != "staging" {
+		t.Errorf("got %q, want that of the flag", got)
+	}
+}
+
+// A picker whose pool is not there runs, says why it is not ready, and refuses requests.
+func TestPoolThatIsMissing(t *testing.T) {
+	api := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(api.Close)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	writeText(t, kubeconfig, "apiVersion: v1\nkind: Config\ncurrent-context: c\n"+
+		"clusters: [{name: c, cluster: {server: "+api.URL+"}}]\n"+
+		"contexts: [{name: c, context: {cluster: c, user: u}}]\n"+
+		"users: [{name: u, user: {}}]\n")
+	s := running(t, "--endpoints=", "--pool-name", "llama", "--pool-namespace", "prod", "--kubeconfig", kubeconfig,
+		"--secure-serving=false")
+	for _, name := range healthServices {
+		if got, err := healthAt(t, s.at("grpc-health-port"), name, nil); got != notServing {
+			t.Errorf("%q: got %v, %v; want NOT_SERVING", name, got, err)
+		}
+	}
+	if got, err := healthAt(t, s.at("grpc-health-port"), liveness, nil); got != serving {
+		t.Errorf("liveness: got %v, %v; want SERVING", got, err)
+	}
+	at := asked{url: "http://" + s.at("metrics-port")}
+	const want = "InferencePool prod/llama is not known yet: list inferencepools." + kube.DefaultGroup + ": "
+	if status, text := at.get(t, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(text, want) {
+		t.Errorf("/readyz: %d %q, want 503 and %q", status, text, want)
+	}
+	if status, _ := at.get(t, "/healthz"); status != http.StatusOK {
+		t.Errorf("/healthz: %d, want 200", status)
+	}
+	const counted = `signalbox_discovery_errors_total{reason="not-found",resource="inferencepools.` + kube.DefaultGroup
+	if _, text := at.get(t, "/metrics"); !strings.Contains(text, counted) {
+		t.Error("the errors are not counted")
+	}
+}
