@@ -93,14 +93,15 @@ func FuzzFacts(f *testing.F) {
 			t.Errorf("%v: subset %v, want given %v: %q", m, got.subset, given, list)
 		}
 		if in.Kind == wire.RequestHeaders {
-			got.read(&in, []string{"x-a", ":path"})
+			got.read(&in, []string{"x-a", ":path", "cookie=a"})
 		}
 		for i, h := range got.declared {
 			if len(h.Text) > 128 || !utf8.ValidString(h.Text) || !h.Given && h.Text != "" {
 				t.Errorf("%v: header %d is %q, given %t", m, i, h.Text, h.Given)
 			}
 		}
-		if flow := got.flow(nil).Fairness; !utf8.ValidString(flow) || flow == "" || len(flow) > 128 {
+		flow := got.flow(&Configuration{Flows: []int{0, 2}}).Fairness
+		if !utf8.ValidString(flow) || flow == "" || len(flow) > 128 {
 			t.Errorf("%v: flow %q", m, flow)
 		}
 		if a := readServed(&in); a != "" && naiveAddress(string(a)) != a {

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -79,8 +80,8 @@ func (f *facts) read(in *wire.Request, declared []string) {
 	count := 0
 	in.Headers(func(key, value []byte) bool {
 		for i, name := range declared {
-			if string(key) == name {
-				f.declare(i, len(declared), value)
+			if text, found := declaredValue(name, key, value); found {
+				f.declare(i, len(declared), text)
 			}
 		}
 		if count++; count > maxHeaders {
@@ -147,6 +148,23 @@ func duration(value []byte, unit string) time.Duration {
 	return d
 }
 
+// declaredValue returns what a header has of one that plugins read: its value, or that of one cookie in it.
+func declaredValue(name string, key, value []byte) (text []byte, found bool) {
+	wanted, isCookie := attributes.Cookie(name)
+	if !isCookie {
+		return value, string(key) == name
+	}
+	if string(key) != "cookie" {
+		return nil, false
+	}
+	for pair := range bytes.SplitSeq(value, []byte{';'}) {
+		if of, text, ok := bytes.Cut(bytes.TrimSpace(pair), []byte{'='}); ok && string(of) == wanted {
+			return text, true
+		}
+	}
+	return nil, false
+}
+
 // declare sets the value of a header that plugins read, one of n.
 func (f *facts) declare(i, n int, value []byte) {
 	if f.declared == nil {
@@ -208,15 +226,27 @@ func (f *facts) addEncoding(value []byte) {
 }
 
 // flow returns the flow of the request, by the priorities of objectives in its configuration.
-func (f *facts) flow(priorities map[string]int) messages.FlowKey {
+func (f *facts) flow(under *Configuration) messages.FlowKey {
 	key := messages.FlowKey{Fairness: messages.DefaultFairness}
 	if f.fairness.text != "" {
 		key.Fairness = records.Label(f.fairness.text)
+	} else if agent := f.firstOf(under.Flows); agent != "" {
+		key.Fairness = agent
 	}
 	if f.objective.text != "" {
-		key.Priority = priorities[records.Label(f.objective.text)]
+		key.Priority = under.Priorities[records.Label(f.objective.text)]
 	}
 	return key
+}
+
+// firstOf returns the first value that the request has of headers that plugins read; "" = it has none.
+func (f *facts) firstOf(places []int) string {
+	for _, i := range places {
+		if i < len(f.declared) && f.declared[i].Text != "" {
+			return f.declared[i].Text
+		}
+	}
+	return ""
 }
 
 // first sets dst to value, cut at most bytes, unless dst has a value already. It may cut within a character, which no

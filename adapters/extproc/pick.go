@@ -108,7 +108,7 @@ func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFaile
 // startCycle begins the request's cycle. It returns false if the loop of the request has no room.
 func (st *stream) startCycle(req messages.Request) bool {
 	facts := &st.request.facts
-	flow := facts.flow(st.under.Priorities)
+	flow := facts.flow(st.under)
 	req.Priority = flow.Priority
 	first := messages.RequestArrived{
 		Request: req, Configuration: st.under.Number, Flow: flow,

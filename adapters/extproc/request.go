@@ -168,7 +168,7 @@ func (st *stream) readyDoor() {
 	if st.under.MakeWay == nil {
 		return
 	}
-	st.request.door.priority = st.request.facts.flow(st.under.Priorities).Priority
+	st.request.door.priority = st.request.facts.flow(st.under).Priority
 	if st.request.door.priority < 0 {
 		st.request.body.spare = st.srv.held.Limit() / spareShare
 	}
@@ -215,7 +215,7 @@ func (st *stream) setDoorWaits(waits bool) {
 // awaitGrant waits until a claim is granted that is short of so many bytes, or the request is refused.
 func (st *stream) awaitGrant(c *held.Claim, short int64) messages.PickFailed {
 	if short > 0 && !st.under.MakeWay(messages.MemoryRequested{
-		Flow: st.request.facts.flow(st.under.Priorities), Bytes: short, Stream: c,
+		Flow: st.request.facts.flow(st.under), Bytes: short, Stream: c,
 	}) {
 		return refusalFor(messages.Overloaded)
 	}

@@ -97,9 +97,11 @@ type Configuration struct {
 	Priorities map[string]int
 	// Rewrites has the models that serve in place of those that clients name; nil = none does.
 	Rewrites *rewrites.Table
-	// Headers are the names, in lower case, of the headers that plugins read. A value's place in a request is that of
-	// its name here.
+	// Headers are the names, in lower case, of the headers and cookies that plugins read. A value's place in a request
+	// is that of its name here.
 	Headers []string
+	// Flows are the places of the headers that name the flow of a request without a fairness id, best first.
+	Flows []int
 }
 
 // Deps holds what a Server works with.

@@ -238,7 +238,10 @@ func (r *Reader) Names(name, producer string) NamesSlot {
 
 // Header declares that the plugin reads a header of requests, by its name in any case.
 func (r *Reader) Header(name string) HeaderSlot {
-	name = strings.ToLower(name)
+	return r.header(strings.ToLower(name))
+}
+
+func (r *Reader) header(name string) HeaderSlot {
 	list := &r.binding.headers
 	at := slices.IndexFunc(*list, func(a asked) bool { return a.name == name })
 	if at < 0 {
@@ -247,6 +250,18 @@ func (r *Reader) Header(name string) HeaderSlot {
 	}
 	return HeaderSlot{at + 1}
 }
+
+// cookie begins the name of a header slot that has one cookie, for no header's name has an equals sign.
+const cookie = "cookie="
+
+// Cookie declares that the plugin reads a cookie of requests, by its name.
+func (r *Reader) Cookie(name string) HeaderSlot { return r.header(cookie + name) }
+
+// CookieName reports whether HTTP can have a cookie of this name.
+func CookieName(name string) bool { return headerName(strings.ToLower(name)) && name[0] != ':' }
+
+// Cookie returns the name of the cookie that stands in place of a header in Layout.Headers; false = it is a header.
+func Cookie(header string) (name string, ok bool) { return strings.CutPrefix(header, cookie) }
 
 // Private declares a slot for a value of each request that only the plugin uses. It returns the slot's index.
 func (r *Reader) Private() int {
@@ -274,7 +289,7 @@ func (r *Reader) Slots() []Slot { return r.slots }
 type Layout struct {
 	slots     [2][]Attribute
 	producers [2][]string // of the attributes in slots
-	headers   []string    // of requests, in lower case
+	headers   []string    // of requests, in lower case; Cookie says which are cookies
 	sources   [2][]*Source
 	private   int
 }
@@ -363,7 +378,7 @@ func (b *Binding) Layout() (*Layout, []Fault) {
 		}
 	}
 	for _, h := range b.headers {
-		if !headerName(h.name) {
+		if _, isCookie := Cookie(h.name); !isCookie && !headerName(h.name) {
 			faults = append(faults, Fault{Reader: h.reader, Text: fmt.Sprintf("%s reads the header %q, which HTTP "+
 				"does not have", h.reader, clip.Value(h.name))})
 		}

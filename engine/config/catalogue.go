@@ -20,6 +20,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/orderings"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
+	"github.com/signalbox-epp/signalbox/engine/points"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
 	"github.com/signalbox-epp/signalbox/engine/reclaim"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -28,6 +29,7 @@ import (
 )
 
 //go:generate go test . -run TestPluginDocs -update
+//go:generate go test . -run TestPluginsPage|TestDifferencesNameEveryRefusedPlugin -update
 
 // Catalogue has the plugin types that a file may name: those that are built in, and those that were added. The nil
 // Catalogue has nothing added. It never changes.
@@ -235,6 +237,9 @@ func construct(typ string) any {
 	if f, ok := evictions.Types[typ]; ok {
 		return f()
 	}
+	if f, ok := points.Types[typ]; ok {
+		return f()
+	}
 	if f, ok := others[typ]; ok {
 		return f()
 	}
@@ -248,7 +253,8 @@ func knownTypes() []string {
 		slices.Sorted(maps.Keys(deciders.Types)), slices.Sorted(maps.Keys(admitters.Types)),
 		slices.Sorted(maps.Keys(detectors.Types)), slices.Sorted(maps.Keys(fairness.Types)),
 		slices.Sorted(maps.Keys(orderings.Types)), slices.Sorted(maps.Keys(ceilings.Types)),
-		slices.Sorted(maps.Keys(evictions.Types)), slices.Sorted(maps.Keys(others)))
+		slices.Sorted(maps.Keys(evictions.Types)), slices.Sorted(maps.Keys(points.Types)),
+		slices.Sorted(maps.Keys(others)))
 }
 
 // Family is a kind of plugins, with the documentation of all plugins of that kind.
@@ -282,32 +288,46 @@ func (c *Catalogue) Describe() []Family {
 	return c.docs
 }
 
-// unsupported lists the plugin types of the reference that have no counterpart here.
-var unsupported = []string{
-	// Scorers.
-	"token-load-scorer", "context-length-aware", "latency-scorer",
-	"mm-embeddings-cache-scorer", "topology-affinity-scorer", "header-label-affinity-scorer",
-	"multicluster-queue-scorer", "multicluster-kv-cache-utilization-scorer",
-	"multicluster-prefix-cache-scorer",
+// Why types of the reference have no counterpart here, each as a clause.
+const (
+	asksPredictor  = "it needs a latency predictor, a service that Signalbox does not ask"
+	asksPickers    = "it takes other endpoint pickers for endpoints, and Signalbox picks among servers"
+	readsEvents    = "it needs KV events over ZMQ, which Signalbox does not read; write approx-prefix-cache-producer"
+	readsExporter  = "it reads an exporter of GPUs; a metrics-data-source with a prometheus-extractor can read that"
+	holdsBack      = "it holds requests back to group them, and no plugin may wait"
+	watchesObjects = "it needs objects of Kubernetes that Signalbox does not watch"
+	notYet         = "it is not there yet"
+)
 
-	// Filters.
-	"prefix-cache-affinity-filter", "slo-headroom-tier-filter",
-	"utilization-filter", "topology-affinity-filter",
-	"multicluster-session-affinity-filter", "header-based-testing-filter",
+// unsupported maps the plugin types of the reference that have no counterpart here to the reason.
+var unsupported = map[string]string{
+	"burst-prefix-cache-producer":               holdsBack,
+	"dcgm-data-source":                          readsExporter,
+	"dcgm-extractor":                            readsExporter,
+	"disaggregatedset-rollout-screener":         watchesObjects,
+	"k8s-notification-source":                   watchesObjects,
+	"latency-scorer":                            asksPredictor,
+	"latency-slo-admitter":                      asksPredictor,
+	"mm-embeddings-cache-producer":              notYet,
+	"mm-embeddings-cache-scorer":                notYet,
+	"multicluster-approx-prefix-cache-producer": asksPickers,
+	"multicluster-file-discovery":               asksPickers,
+	"multicluster-kv-cache-utilization-scorer":  asksPickers,
+	"multicluster-metrics-data-source":          asksPickers,
+	"multicluster-metrics-extractor":            asksPickers,
+	"multicluster-prefix-cache-scorer":          asksPickers,
+	"multicluster-queue-scorer":                 asksPickers,
+	"multicluster-session-affinity-filter":      asksPickers,
+	"precise-prefix-cache-producer":             readsEvents,
+	"predicted-latency-producer":                asksPredictor,
+	"request-attribute-reporter":                notYet,
+	"slo-headroom-tier-filter":                  asksPredictor,
 
-	// Request control.
-	"token-producer", "multicluster-approx-prefix-cache-producer", "precise-prefix-cache-producer",
-	"burst-prefix-cache-producer", "mm-embeddings-cache-producer", "predicted-latency-producer", "session-id-producer",
-	"p2p-source-producer", "agent-identity", "disaggregatedset-rollout-screener", "latency-slo-admitter",
-	"request-attribute-reporter", "destination-endpoint-served-verifier",
-
-	// Parsers.
-	"anthropic-parser", "vllmhttp-parser", "sglanghttp-parser", "vllmgrpc-parser", "vertexai-parser",
-
-	// Data layer.
-	"dcgm-data-source", "dcgm-extractor", "topology-extractor", "k8s-notification-source",
-	"endpoint-notification-source",
-	"multicluster-file-discovery", "multicluster-metrics-data-source", "multicluster-metrics-extractor",
+	"anthropic-parser":  notYet,
+	"sglanghttp-parser": notYet,
+	"vertexai-parser":   notYet,
+	"vllmgrpc-parser":   notYet,
+	"vllmhttp-parser":   notYet,
 }
 
 // Types of plugins that the section flowControl names. The first of each holds if the section names none, and need not
@@ -333,5 +353,5 @@ var removed = map[string]string{
 	"pd-profile-handler":          "write disagg-profile-handler",
 	"precise-prefix-cache-scorer": "write prefix-cache-scorer",
 	"prefill-header-handler":      "leave it out, the profile handler sets this header",
-	"tokenizer":                   "token-producer took its place, which is not supported yet",
+	"tokenizer":                   "write token-producer",
 }

@@ -39,6 +39,8 @@ type Config struct {
 	EngineLabelKeys []string        // labels that may name an endpoint's engine; the first that an endpoint has counts
 	ParseOpenAI     bool            // false = no request body is parsed
 
+	// FlowHeaders are headers that name the flow of a request without a fairness id, best first.
+	FlowHeaders []string
 	// Priorities holds the priority of each objective by its name. A request that names no objective, or one that is
 	// not here, has priority 0.
 	Priorities map[string]int

@@ -29,6 +29,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/orderings"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
+	"github.com/signalbox-epp/signalbox/engine/points"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
@@ -52,6 +53,95 @@ func TestPluginDocs(t *testing.T) {
 	}
 }
 
+// TestPluginsPage fails when deploy/docs/plugins.md differs from what Describe says.
+func TestPluginsPage(t *testing.T) {
+	const name = "../../deploy/docs/plugins.md"
+	want := pluginsPage()
+	if *update {
+		if err := os.WriteFile(name, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s is out of date (%v); run: go generate ./engine/config", name, err)
+	}
+}
+
+// pluginsPage returns the page of all plugins.
+func pluginsPage() []byte {
+	var b bytes.Buffer
+	b.WriteString("# Plugins\n\n" + wrap("", "Every plugin type that a configuration may name, with its parameters "+
+		"and "+
+		"their defaults. `signalbox plugins TYPE` prints the same. `differences.md` lists the types of the reference "+
+		"that are refused.") + "\n")
+	for _, family := range (*Catalogue)(nil).Describe() {
+		fmt.Fprintf(&b, "\n## %s\n", strings.ToUpper(family.Name[:1])+family.Name[1:])
+		for _, p := range family.Plugins {
+			fmt.Fprintf(&b, "\n### `%s`\n\n", p.Type)
+			for _, paragraph := range strings.Split(p.Text, "\n\n") {
+				b.WriteString(wrap("", paragraph) + "\n\n")
+			}
+			b.Truncate(b.Len() - 1)
+			if reads := readBy(p.Type); len(reads) > 0 {
+				b.WriteString("\n" + wrap("", "Reads "+strings.Join(reads, ", ")+".") + "\n")
+			}
+			b.WriteString(parameterLines(p.Parameters))
+		}
+	}
+	return b.Bytes()
+}
+
+// parameterLines returns the list of a plugin's parameters, behind a blank line.
+func parameterLines(list []Parameter) (lines string) {
+	for _, q := range list {
+		lines += wrap("- ", parameterLine(q)) + "\n"
+	}
+	if lines != "" {
+		lines = "\n" + lines
+	}
+	return lines
+}
+
+// parameterLine returns the item of a parameter.
+func parameterLine(q Parameter) string {
+	line := "`" + q.Name + "` (" + q.Kind
+	if q.Default != "" {
+		line += ", default `" + q.Default + "`"
+	}
+	line += "): " + q.Text
+	switch q.Effect {
+	case "none":
+		line += " Only the default is accepted."
+	case "warning":
+		line += " It has no effect."
+	}
+	return strings.TrimRight(line, " ")
+}
+
+// readBy returns what a plugin reads with its defaults, in backticks: attributes of endpoints, and headers of requests.
+func readBy(typ string) (names []string) {
+	reader, ok := construct(typ).(schedule.Reader)
+	if !ok {
+		return nil
+	}
+	var b attributes.Binding
+	b.Emit("built in", attributes.BuiltIn()...)
+	r := b.Reader(typ)
+	reader.Declare(r)
+	layout, _ := b.Layout() // of those whose attribute a parameter names, it lacks that
+	for _, slot := range r.Slots() {
+		if a := layout.At(slot); a.Name != "" {
+			names = append(names, "`"+a.Name+"`")
+		}
+	}
+	for _, header := range layout.Headers() {
+		if header != "" {
+			names = append(names, "the header `"+header+"`")
+		}
+	}
+	return names
+}
+
 // TestDescribeIsComplete fails when a plugin or a parameter has no documentation.
 func TestDescribeIsComplete(t *testing.T) {
 	var types []string
@@ -71,7 +161,7 @@ func TestDescribeIsComplete(t *testing.T) {
 
 // A plugin that reads what servers report says what it makes of an answer that lacks it, and of one that is stale.
 func TestPluginsSayWhatUnknownAndStaleMean(t *testing.T) {
-	named := []byte(`{"attributeKey": "waiting-requests"}`)
+	named := []byte(`{"attributeKey": "waiting-requests", "headerName": "x-any"}`)
 	found := 0
 	for _, family := range (*Catalogue)(nil).Describe() {
 		for _, p := range family.Plugins {
@@ -192,6 +282,7 @@ func generate(t *testing.T) []byte {
 		{"ordering policies", slices.Sorted(maps.Keys(orderings.Types))},
 		{"usage limit policies", slices.Sorted(maps.Keys(ceilings.Types))},
 		{"eviction policies", slices.Sorted(maps.Keys(evictions.Types))},
+		{"request control", slices.Sorted(maps.Keys(points.Types))},
 		{"built in", slices.Sorted(maps.Keys(others))},
 	} {
 		fmt.Fprintf(&b, "{Name: %q, Plugins: []Plugin{\n", f.name)

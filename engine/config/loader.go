@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/points"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/spelling"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
@@ -25,6 +27,7 @@ type loader struct {
 	binding   attributes.Binding
 	config    *Config
 	from      origins
+	notified  []*metricsPage // sources that are no pages and have no effect
 }
 
 // origins says from which plugins the parts of a Config come: those of the file, or a default if the file has none.
@@ -176,6 +179,46 @@ func (l *loader) instantiate(sections []pluginSection) {
 			l.checkNames(x)
 		}
 	}
+	for _, x := range slices.Clone(l.instances) {
+		if of, ok := x.plugin.(schedule.Referrer); ok {
+			at := x.path + ".parameters"
+			l.invalid(at, of.Refer(func(parameter, name string) any {
+				if found := l.provided(at+"."+parameter, name); found != nil {
+					return found.plugin
+				}
+				return nil
+			}))
+		}
+	}
+}
+
+// provided returns the plugin that a parameter names: by its name, or, if it is the only one, by its type. One that the
+// file does not have is there with its defaults, if these are valid.
+func (l *loader) provided(path, name string) *instance {
+	if l.named[name] != nil || construct(name) == nil {
+		return l.find(path, name)
+	}
+	var of []*instance
+	for _, x := range l.instances {
+		if x.typ == name {
+			of = append(of, x)
+		}
+	}
+	x := &instance{name: name, typ: name, plugin: construct(name)}
+	switch v, checked := x.plugin.(interface{ Validate() error }); {
+	case len(of) == 1:
+		x = of[0]
+	case len(of) > 1:
+		l.Fail(path, "%d plugins are of type %s: name one of them", len(of), name)
+		return nil
+	case checked && v.Validate() != nil:
+		return l.find(path, name)
+	default:
+		l.instances = append(l.instances, x)
+		l.named[name] = x
+	}
+	x.used = true
+	return x
 }
 
 // construct returns a plugin with its defaults; nil = the type at path has a problem.
@@ -187,11 +230,11 @@ func (l *loader) construct(typ, path string) any {
 		l.Fail(path, "missing")
 	case removed[typ] != "":
 		l.Fail(path, "%s was removed from the format: %s", typ, removed[typ])
-	case slices.Contains(unsupported, typ):
-		l.Fail(path, "%s is not supported yet", typ)
+	case unsupported[typ] != "":
+		l.Fail(path, "%s is not supported: %s", typ, unsupported[typ])
 	default:
 		l.Fail(path, "unknown plugin type %q, %s", clip.Value(typ), l.didYouMean(typ, l.defaults.Catalogue.types(),
-			unsupported))
+			slices.Sorted(maps.Keys(unsupported))))
 	}
 	return plugin
 }
@@ -210,7 +253,7 @@ func (l *loader) configure(x *instance, parameters *yaml.Node) {
 		p.Default(l.defaults.Destinations)
 	}
 	switch x.plugin.(type) {
-	case *ApproxPrefixCache, *InflightLoad, *OpenAIParser:
+	case *ApproxPrefixCache, *InflightLoad, *OpenAIParser, *TokenProducer, *points.AgentIdentity:
 		x.used = true // it has an effect without being named
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
@@ -33,9 +35,12 @@ var others = map[string]func() any{
 	"models-data-source": func() any {
 		return &ModelsSource{HTTPSource{Scheme: "http", Path: "/v1/models", InsecureSkipVerify: true}}
 	},
-	"openai-parser":        func() any { return new(OpenAIParser) },
-	"prometheus-extractor": func() any { return new(PrometheusExtractor) },
-	"passthrough-parser":   func() any { return new(PassthroughParser) },
+	"endpoint-notification-source": func() any { return new(NotificationSource) },
+	"openai-parser":                func() any { return new(OpenAIParser) },
+	"prometheus-extractor":         func() any { return new(PrometheusExtractor) },
+	"passthrough-parser":           func() any { return new(PassthroughParser) },
+	"token-producer":               func() any { return new(TokenProducer) },
+	"topology-extractor":           func() any { return new(TopologyExtractor) },
 }
 
 // LeastInterval is the shortest time between two readings of a page. A real server takes milliseconds to write a page,
@@ -60,13 +65,15 @@ type pageSource interface {
 const (
 	coreExtractor   = "core-metrics-extractor"
 	modelsExtractor = "models-data-extractor"
+
+	topologyExtractor = "topology-extractor"
 )
 
 // sourceTypes lists the types that an entry of dataLayer.sources may name.
 func sourceTypes() (types []string) {
 	for _, typ := range slices.Sorted(maps.Keys(others)) {
 		switch others[typ]().(type) {
-		case pageSource, *ModelsSource:
+		case pageSource, *ModelsSource, *NotificationSource:
 			types = append(types, typ)
 		}
 	}
@@ -80,7 +87,7 @@ func extractorTypes() (types []string) {
 			types = append(types, p.extractors()...)
 		}
 	}
-	return append(types, modelsExtractor)
+	return append(types, modelsExtractor, topologyExtractor)
 }
 
 // FileDiscovery reads the endpoints from a file. It is named by dataLayer.discovery.
@@ -240,6 +247,36 @@ type ModelsSource struct{ HTTPSource }
 
 // ModelsExtractor takes the models from the model list. It has no parameters.
 type ModelsExtractor struct{}
+
+// NotificationSource tells that endpoints come, change and go. It has no effect, because plugins always see endpoints
+// with their labels as they are. It has no parameters.
+type NotificationSource struct{}
+
+// TopologyExtractor states that labels say where endpoints stand: plugins for topology read them without it. An
+// endpoint-notification-source names it. It has no parameters.
+type TopologyExtractor struct{}
+
+// TokenProducer states that the tokens of prompts are estimated, at 4 bytes a token: they always are, also without it.
+// The reference can have vLLM count them instead, which makes every request wait for a second service.
+type TokenProducer struct {
+	// ModelName is the model of that service.
+	ModelName string `json:"modelName"`
+	// VLLM is that service, which is refused.
+	VLLM *yaml.Node `json:"vllm"`
+	// Estimate says how media count. It has no effect: an image, sound or file counts as at most 256 tokens.
+	Estimate *yaml.Node `json:"estimate" effect:"warning"`
+}
+
+// Validate refuses a service.
+func (p *TokenProducer) Validate() error {
+	switch {
+	case p.VLLM != nil:
+		return errors.New("vllm: the tokens are estimated, no service is asked; remove it")
+	case p.ModelName != "":
+		return errors.New("modelName: the tokens are estimated, no service is asked for those of a model; remove it")
+	}
+	return nil
+}
 
 // OpenAIParser reads the model and the prompt of chat completions and completions. Requests of other forms pass
 // without.

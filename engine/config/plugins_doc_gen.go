@@ -18,6 +18,7 @@ var pluginDocs = []Family{
 			{Name: "algorithm.threshold.operator", Kind: "string", Default: "", Text: "LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual, Equal or NotEqual.", Effect: ""},
 			{Name: "algorithm.threshold.value", Kind: "number", Default: "0", Text: "What is compared with.", Effect: ""},
 		}},
+		{Type: "header-based-testing-filter", Text: "Keeps the servers that the header test-epp-endpoint-selection of a request names, by their address with or without port, separated by commas. A request without that header is refused. It is for tests of gateways: any client could choose its server. Of the header the first 128 bytes count."},
 		{Type: "label-selector-filter", Text: "Keeps the servers whose labels match a Kubernetes label selector: all of matchLabels and all of matchExpressions. Without either it keeps every server.", Parameters: []Parameter{
 			{Name: "matchLabels", Kind: "map of strings", Default: "", Text: "Labels that a server must have, with these values.", Effect: ""},
 			{Name: "matchExpressions", Kind: "list of object", Default: "", Text: "Conditions that a server must meet.", Effect: ""},
@@ -26,6 +27,16 @@ var pluginDocs = []Family{
 			{Name: "matchExpressions[].values", Kind: "list of string", Default: "", Text: "at least one for In and NotIn, else none", Effect: ""},
 		}},
 		{Type: "prefill-filter", Text: "Keeps the servers that read prompts for others: label llm-d.ai/role is prefill, encode-prefill, prefill-decode, both or encode-prefill-decode. A server without the label goes."},
+		{Type: "prefix-cache-affinity-filter", Text: "Keeps the servers that hold most of the prompt in their prefix cache, until waiting for them would cost more than computing the prompt elsewhere. How long a server needs for the prompts in flight there is estimated as their tokens divided by peakPrefillThroughput. All servers are kept if none holds enough of the prompt, or if the least loaded one that does needs maxTTFTPenaltyMs more than the least loaded one of the others.\n\nLet a scorer for load follow, such as token-load-scorer, and no prefix-cache-scorer: that would keep requests at the servers which this filter has just opened the others for.", Parameters: []Parameter{
+			{Name: "affinityThreshold", Kind: "number", Default: "0.8", Text: "The part of the prompt that a server must hold to be kept, 0 to 1; 0 = the filter keeps all.", Effect: ""},
+			{Name: "explorationProbability", Kind: "number", Default: "0", Text: "The share of requests for which all servers are kept, so that others come to hold the prompt too, 0 to 1.", Effect: ""},
+			{Name: "maxTTFTPenaltyMs", Kind: "number", Default: "18000", Text: "How much later, in milliseconds, the first token may come from the servers that hold the prompt; 0 = any time.", Effect: ""},
+			{Name: "ttftSource", Kind: "string", Default: "\"prefillThroughput\"", Text: "PrefillThroughput. The reference also has latencyPredictor, which needs a service of its own.", Effect: ""},
+			{Name: "peakPrefillThroughput", Kind: "number", Default: "15928", Text: "How many tokens of prompts a server computes in a second, above 0.", Effect: ""},
+			{Name: "prefixMatchInfoProducerName", Kind: "string", Default: "", Text: "Names the approx-prefix-cache-producer whose index is read; empty = the only one.", Effect: ""},
+			{Name: "inFlightLoadProducerName", Kind: "string", Default: "", Text: "Names the inflight-load-producer that counts; empty = the only one.", Effect: ""},
+			{Name: "latencyPredictionInfoProducerName", Kind: "string", Default: "", Text: "Names a latency predictor.", Effect: "none"},
+		}},
 		{Type: "session-affinity-filter", Text: "Keeps the requests of a session at one server. If the session is new, or its server is none of those that are left, all stay, and the session moves to the one that is picked.", Parameters: []Parameter{
 			{Name: "strategy", Kind: "string", Default: "\"encoded_endpoint_header\"", Text: "Says how the server of a session is known. With encoded_endpoint_header each response has a header that names the server, and later requests bring that header. With session_id requests bring an id of their own, and Signalbox keeps the server that served each last. At first, after a time without requests, and while the server is ejected, any server may be picked.", Effect: ""},
 			{Name: "encodedEndpointHeaderConfig", Kind: "object", Default: "", Text: "For encoded_endpoint_header.", Effect: ""},
@@ -33,11 +44,22 @@ var pluginDocs = []Family{
 			{Name: "sessionIdConfig", Kind: "object", Default: "", Text: "For session_id.", Effect: ""},
 			{Name: "sessionIdConfig.sources", Kind: "list of object", Default: "", Text: "Where the id is, tried in their order; without any it is the header x-session-id. Of an id the first 128 bytes count.", Effect: ""},
 			{Name: "sessionIdConfig.sources[].header", Kind: "string", Default: "", Text: "The name of a header of requests.", Effect: ""},
-			{Name: "sessionIdConfig.sources[].attribute", Kind: "string", Default: "", Text: "Refused, because no plugin emits attributes of requests yet.", Effect: "none"},
-			{Name: "sessionIdConfig.sources[].producer", Kind: "string", Default: "", Text: "Refused like attribute.", Effect: "none"},
+			{Name: "sessionIdConfig.sources[].attribute", Kind: "string", Default: "", Text: "One that another plugin finds, in place of a header: agent-identity of an agent-identity, or SessionIDDataKey of a session-id-producer.", Effect: ""},
+			{Name: "sessionIdConfig.sources[].producer", Kind: "string", Default: "", Text: "Names that plugin; empty = the one that is called by the type.", Effect: ""},
 			{Name: "sessionIdConfig.evictionTtlSeconds", Kind: "number", Default: "300", Text: "How long the server of a session counts after a request; more than 0.", Effect: ""},
 			{Name: "sessionIdConfig.evictionSweepSeconds", Kind: "number", Default: "10", Text: "Has no effect: a session that has ended does not count at once.", Effect: "warning"},
 			{Name: "profileName", Kind: "string", Default: "", Text: "Names the profile whose server counts, such as prefill; empty = the one that serves.", Effect: ""},
+		}},
+		{Type: "topology-affinity-filter", Text: "Keeps the servers that are near enough to the one that was picked for the request in an earlier profile. The labels kubernetes.io/hostname and topology.kubernetes.io/rack, /zone and /region say where a server is. All are kept if none is near enough, while no earlier profile has picked, or if nothing is known of its pick.", Parameters: []Parameter{
+			{Name: "topologyProducerName", Kind: "string", Default: "", Text: "Names a topology-extractor. It has no effect, because labels are always read.", Effect: "warning"},
+			{Name: "peerTopologyHeader", Kind: "string", Default: "", Text: "A header of requests that names the place, if another picker has picked that server: host=a,rack=b,zone=c,region=d, or some of these; of its value the first 128 bytes count. Empty = none does.", Effect: ""},
+			{Name: "minAffinity", Kind: "string", Default: "\"host\"", Text: "The widest place that both may share: host, rack, zone or region.", Effect: ""},
+		}},
+		{Type: "utilization-filter", Text: "Keeps the servers that meet all conditions on how much they are used. What a server does not report meets any condition. If conditions read what servers report, those whose answer is stale are dropped; while all are stale, all are kept.", Parameters: []Parameter{
+			{Name: "conditions", Kind: "list of object", Default: "", Text: "What a server must meet; at least one.", Effect: ""},
+			{Name: "conditions[].metric", Kind: "string", Default: "", Text: "Active-requests (those that were sent and have not ended), running-requests, waiting-queue or kv-cache-utilization (0 to 1).", Effect: ""},
+			{Name: "conditions[].maxValue", Kind: "number", Default: "0", Text: "The largest value that meets the condition; 0 or more.", Effect: ""},
+			{Name: "fallbackOnEmpty", Kind: "bool", Default: "false", Text: "Keeps all servers where none would be left; otherwise such a request is refused.", Effect: ""},
 		}},
 	}},
 	{Name: "scorers", Plugins: []Plugin{
@@ -46,6 +68,10 @@ var pluginDocs = []Family{
 			{Name: "idleThreshold", Kind: "int", Default: "0", Text: "The number of requests up to which a server counts as idle; 0 or more.", Effect: ""},
 			{Name: "maxBusyScore", Kind: "number", Default: "1", Text: "The highest score of a server that is not idle, 0 to 1.", Effect: ""},
 			{Name: "inFlightLoadProducerName", Kind: "string", Default: "", Text: "Names the inflight-load-producer that counts; empty = the only one.", Effect: ""},
+		}},
+		{Type: "context-length-aware", Text: "Prefers servers for prompts of this length, as a label of each says: MIN-MAX, in tokens. Servers whose range has the length score more than 0.3, the more the narrower the range is and the more room it leaves for the output, up to 1. The others score less than 0.3, the less the further the length is from their range. A server without the label scores 0.5, one whose label is no range 0. The length is estimated at 4 bytes a token.", Parameters: []Parameter{
+			{Name: "label", Kind: "string", Default: "\"llm-d.ai/context-length-range\"", Text: "The key of the label; required.", Effect: ""},
+			{Name: "enableFiltering", Kind: "bool", Default: "false", Text: "Also drops the servers whose range has not the length, and those whose label is no range.", Effect: ""},
 		}},
 		{Type: "endpoint-attribute-scorer", Text: "Scores by one attribute, whatever it is: in proportion between the best value, which scores 1, and the worst, which scores 0. An attribute that is not built in is what a prometheus-extractor or json-extractor takes. A server that does not report it scores the mean of those that do, and 0 if none does. A server whose answer is stale is passed by; while all are stale, in-flight load stands in.", Parameters: []Parameter{
 			{Name: "attributeKey", Kind: "string", Default: "", Text: "The attribute's name, such as example.com/watts or queued-requests; required.", Effect: ""},
@@ -57,6 +83,15 @@ var pluginDocs = []Family{
 			{Name: "algorithm.normalization.fixedRange.min", Kind: "number", Default: "0", Text: "Less than max.", Effect: ""},
 			{Name: "algorithm.normalization.fixedRange.max", Kind: "number", Default: "0", Text: "More than min.", Effect: ""},
 			{Name: "algorithm.normalization.adaptiveRange", Kind: "object", Default: "", Text: "That from the least to the largest value of the candidates; it holds without a fixedRange.", Effect: ""},
+		}},
+		{Type: "endpoint-attribute-weight-scorer", Text: "Prefers servers by what a label-producer says of them, such as their region or GPU: the score of a server is the weight of its value divided by the largest weight. A server without a value, or with one that has no weight, scores like the least weight.", Parameters: []Parameter{
+			{Name: "attributeKey", Kind: "string", Default: "", Text: "The name that the label-producer gives the attribute; required.", Effect: ""},
+			{Name: "producer", Kind: "string", Default: "", Text: "Names the label-producer; empty = the one that is called label-producer.", Effect: ""},
+			{Name: "weights", Kind: "map of numbers", Default: "", Text: "Has the weight of each value, above 0; at least one.", Effect: ""},
+		}},
+		{Type: "header-label-affinity-scorer", Text: "Prefers servers with a label whose value is that of a header of the request: they score 1, all others 0. All score 0 for a request without the header, or with an empty one.", Parameters: []Parameter{
+			{Name: "headerName", Kind: "string", Default: "", Text: "The name of the header; required. Of its value the first 128 bytes count.", Effect: ""},
+			{Name: "labelKey", Kind: "string", Default: "", Text: "The key of the label; required.", Effect: ""},
 		}},
 		{Type: "kv-cache-utilization-scorer", Text: "Prefers free KV cache: an empty cache scores 1, a full one 0. A server whose metrics do not tell its KV usage, as llama.cpp's, scores the mean of those that tell: neither as empty nor as full. One that reports no number that makes sense counts as full. A server whose answer is stale is passed by; while all are stale, in-flight load stands in."},
 		{Type: "load-aware-scorer", Text: "Prefers servers with a short queue, on a fixed scale: an empty queue scores 0.5, falling to 0 at threshold. A server that does not report its queue scores the mean of those that do. A server whose answer is stale is passed by; while all are stale, in-flight load stands in.\n\nUnlike queue-scorer it does not depend on the other candidates, so that its score can be compared between pools.", Parameters: []Parameter{
@@ -84,11 +119,19 @@ var pluginDocs = []Family{
 			{Name: "sessionIdConfig", Kind: "object", Default: "", Text: "For session_id.", Effect: ""},
 			{Name: "sessionIdConfig.sources", Kind: "list of object", Default: "", Text: "Where the id is, tried in their order; without any it is the header x-session-id. Of an id the first 128 bytes count.", Effect: ""},
 			{Name: "sessionIdConfig.sources[].header", Kind: "string", Default: "", Text: "The name of a header of requests.", Effect: ""},
-			{Name: "sessionIdConfig.sources[].attribute", Kind: "string", Default: "", Text: "Refused, because no plugin emits attributes of requests yet.", Effect: "none"},
-			{Name: "sessionIdConfig.sources[].producer", Kind: "string", Default: "", Text: "Refused like attribute.", Effect: "none"},
+			{Name: "sessionIdConfig.sources[].attribute", Kind: "string", Default: "", Text: "One that another plugin finds, in place of a header: agent-identity of an agent-identity, or SessionIDDataKey of a session-id-producer.", Effect: ""},
+			{Name: "sessionIdConfig.sources[].producer", Kind: "string", Default: "", Text: "Names that plugin; empty = the one that is called by the type.", Effect: ""},
 			{Name: "sessionIdConfig.evictionTtlSeconds", Kind: "number", Default: "300", Text: "How long the server of a session counts after a request; more than 0.", Effect: ""},
 			{Name: "sessionIdConfig.evictionSweepSeconds", Kind: "number", Default: "10", Text: "Has no effect: a session that has ended does not count at once.", Effect: "warning"},
 			{Name: "profileName", Kind: "string", Default: "", Text: "Names the profile whose server counts, such as prefill; empty = the one that serves.", Effect: ""},
+		}},
+		{Type: "token-load-scorer", Text: "Prefers servers with few tokens to compute: those of the prompts in flight there, and of this request's prompt what the server does not hold in its prefix cache. 1 = none, 0 = queueThresholdTokens or more. It counts them itself, estimated at 4 bytes a token, and needs no metrics page.", Parameters: []Parameter{
+			{Name: "queueThresholdTokens", Kind: "int", Default: "4194304", Text: "The number of tokens that scores 0; 0 or less = 4194304.", Effect: ""},
+			{Name: "inFlightLoadProducerName", Kind: "string", Default: "", Text: "Names the inflight-load-producer that counts; empty = the only one.", Effect: ""},
+		}},
+		{Type: "topology-affinity-scorer", Text: "Prefers servers near to the one that was picked for the request in an earlier profile, as KV blocks go from one to the other: 1 on the same host, 0.2 in the same rack, 0.05 in the same zone, 0.02 in the same region, else 0. The labels kubernetes.io/hostname and topology.kubernetes.io/rack, /zone and /region say where a server is. All score 0 while no earlier profile has picked, or nothing is known of its pick.", Parameters: []Parameter{
+			{Name: "topologyProducerName", Kind: "string", Default: "", Text: "Names a topology-extractor. It has no effect, because labels are always read.", Effect: "warning"},
+			{Name: "peerTopologyHeader", Kind: "string", Default: "", Text: "A header of requests that names the place, if another picker has picked that server: host=a,rack=b,zone=c,region=d, or some of these; of its value the first 128 bytes count. Empty = none does.", Effect: ""},
 		}},
 	}},
 	{Name: "pickers", Plugins: []Plugin{
@@ -203,6 +246,26 @@ var pluginDocs = []Family{
 		{Type: "priority-then-time-eviction-order-policy", Text: "Has the request of the lowest priority ended, and of several the one that began last: it has lost the least."},
 		{Type: "sheddable-eviction-filter", Text: "Has only requests of negative priority ended."},
 	}},
+	{Name: "request control", Plugins: []Plugin{
+		{Type: "agent-identity", Text: "Finds which agent sent a request: the first of the headers x-claude-code-session-id, x-session-affinity, session-id and session_id that the request has. Requests without a fairness id then belong to the flow of that name, and plugins for sessions can read it as the attribute agent-identity.", Parameters: []Parameter{
+			{Name: "additionalSessionHeaders", Kind: "list of string", Default: "", Text: "Headers that are tried after those, in their order.", Effect: ""},
+		}},
+		{Type: "destination-endpoint-served-verifier", Text: "Names the server that served in the response header x-conformance-test-served-endpoint. It is for the conformance tests of gateways."},
+		{Type: "label-producer", Text: "Gives labels of endpoints names under which endpoint-attribute-weight-scorer finds them.", Parameters: []Parameter{
+			{Name: "labels", Kind: "list of object", Default: "", Text: "The labels with their names; at least one.", Effect: ""},
+			{Name: "labels[].label", Kind: "string", Default: "", Text: "The key of the label, such as topology.kubernetes.io/region; required.", Effect: ""},
+			{Name: "labels[].attributeKey", Kind: "string", Default: "", Text: "The name by which plugins ask for it; required.", Effect: ""},
+		}},
+		{Type: "p2p-source-producer", Text: "Names a server from which the sidecar of the picked one can fetch the KV blocks of the prompt: the header x-kv-cache-source-host-port has the address of one that holds more of the prompt than the server which is to compute it. Among the servers that hold the most, or one block less, one is drawn, the less often the more requests it has in flight. No ejected server is named.", Parameters: []Parameter{
+			{Name: "prefixMatchInfoProducerName", Kind: "string", Default: "", Text: "Names the approx-prefix-cache-producer whose index is read; empty = the only one.", Effect: ""},
+			{Name: "minCachedTokenDelta", Kind: "int", Default: "1", Text: "How many tokens of the prompt more than the computing server the other one must hold; at least 1.", Effect: ""},
+			{Name: "prefillProfileName", Kind: "string", Default: "\"prefill\"", Text: "Names the profile whose server computes the prompt; if it has not picked, that is the server which serves.", Effect: ""},
+		}},
+		{Type: "session-id-producer", Text: "Says where requests have the id of their session, for the plugins that name it as the producer of an attribute. Of an id the first 128 bytes count.", Parameters: []Parameter{
+			{Name: "headerName", Kind: "string", Default: "", Text: "The header that has the id; either this or cookieName is required.", Effect: ""},
+			{Name: "cookieName", Kind: "string", Default: "", Text: "The cookie that has it.", Effect: ""},
+		}},
+	}},
 	{Name: "built in", Plugins: []Plugin{
 		{Type: "approx-prefix-cache-producer", Text: "The index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about 64 tokens; the memory for each server is bounded by the index itself.", Parameters: []Parameter{
 			{Name: "autoTune", Kind: "bool", Default: "true", Text: "Takes block size and capacity from the server's metrics.", Effect: "none"},
@@ -243,6 +306,7 @@ var pluginDocs = []Family{
 			{Name: "file", Kind: "string", Default: "", Text: "Has a document of the whole pool; it is read as url is.", Effect: ""},
 			{Name: "pushed", Kind: "bool", Default: "false", Text: "Waits for a document of the whole pool, which PUT /sources/NAME?ttl=30s of the metrics port brings.", Effect: ""},
 		}},
+		{Type: "endpoint-notification-source", Text: "Tells that endpoints come, change and go. It has no effect, because plugins always see endpoints with their labels as they are. It has no parameters."},
 		{Type: "file-discovery", Text: "Reads the endpoints from a file. It is named by dataLayer.discovery.", Parameters: []Parameter{
 			{Name: "path", Kind: "string", Default: "", Text: "The file, YAML or JSON; required.", Effect: ""},
 			{Name: "watchFile", Kind: "bool", Default: "false", Text: "Puts changes of the file in force while the server runs.", Effect: ""},
@@ -290,6 +354,12 @@ var pluginDocs = []Family{
 			{Name: "attributes[].aggregation", Kind: "string", Default: "", Text: "Makes one value of several series: last, sum, max, rate (the sum's increase per second) or ratio (the sum divided by that of per); absent = last.", Effect: ""},
 			{Name: "attributes[].per", Kind: "string", Default: "", Text: "The metric that a ratio divides by; its series need the labels, too.", Effect: ""},
 		}},
+		{Type: "token-producer", Text: "States that the tokens of prompts are estimated, at 4 bytes a token: they always are, also without it. The reference can have vLLM count them instead, which makes every request wait for a second service.", Parameters: []Parameter{
+			{Name: "modelName", Kind: "string", Default: "", Text: "The model of that service.", Effect: ""},
+			{Name: "vllm", Kind: "object", Default: "", Text: "That service, which is refused.", Effect: ""},
+			{Name: "estimate", Kind: "object", Default: "", Text: "Says how media count. It has no effect: an image, sound or file counts as at most 256 tokens.", Effect: "warning"},
+		}},
+		{Type: "topology-extractor", Text: "States that labels say where endpoints stand: plugins for topology read them without it. An endpoint-notification-source names it. It has no parameters."},
 	}},
 }
 

@@ -45,10 +45,10 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: not readable as YAML: did not find expected node content"},
 		"unknown anchor": {head + "plugins: *a\n", "not readable as YAML: unknown anchor 'a' referenced"},
 		"UTF-16, cut":    {"\xff\xfea\x00:", "not readable as YAML: incomplete UTF-16 character"},
-		"type not supported": {head + "plugins: [{type: token-load-scorer}]",
-			"line 3: plugins[0].type: token-load-scorer is not supported yet"},
-		"near unsupported": {head + "plugins: [{type: token-load-scorrer}]",
-			`line 3: plugins[0].type: unknown plugin type "token-load-scorrer", token-load-scorer is not supported yet`},
+		"type not supported": {head + "plugins: [{type: latency-scorer}]",
+			"line 3: plugins[0].type: latency-scorer is not supported: " + asksPredictor},
+		"near unsupported": {head + "plugins: [{type: latency-scorrer}]",
+			`line 3: plugins[0].type: unknown plugin type "latency-scorrer", latency-scorer is not supported yet`},
 		"near supported": {head + "plugins: [{type: queue-scorrer}]",
 			`line 3: plugins[0].type: unknown plugin type "queue-scorrer", did you mean queue-scorer?`},
 		"key near unsupported": {head + "dataLayer: {peerDiscover: x}",
@@ -214,7 +214,7 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: dataLayer.crossReplicaSyncInterval: has no effect yet, only 200ms does"},
 		"no source": {head + "plugins: [{type: queue-scorer}]\ndataLayer: {sources: [{pluginRef: " +
 			"queue-scorer}]}", "line 4: dataLayer.sources[0].pluginRef: queue-scorer is of type queue-scorer, " +
-			"want document-data-source or metrics-data-source or models-data-source"},
+			"want document-data-source or endpoint-notification-source or metrics-data-source or models-data-source"},
 		"no extractor": {head + "plugins: [{type: metrics-data-source}]\n" +
 			"dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: e}]}]}",
 			`line 4: dataLayer.sources[0].extractors[0].pluginRef: no plugin is named "e"`},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/points"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
@@ -136,6 +137,10 @@ func (l *loader) points() []schedule.PointStep {
 		if schedule.ServesPoint(x.plugin) {
 			x.used = true
 			steps = append(steps, schedule.PointStep{Step: l.step(x), Plugin: x.plugin})
+		}
+		if agents, ok := x.plugin.(*points.AgentIdentity); ok {
+			l.declare(x)
+			l.config.FlowHeaders = append(l.config.FlowHeaders, agents.Headers()...)
 		}
 	}
 	return steps

@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/ceilings"
 	"github.com/signalbox-epp/signalbox/engine/detectors"
 	"github.com/signalbox-epp/signalbox/engine/filters"
+	"github.com/signalbox-epp/signalbox/engine/points"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
@@ -27,32 +28,41 @@ const (
 
 // required lists the keys that a section must have.
 var required = map[reflect.Type][]string{
-	reflect.TypeFor[scorers.EndpointAttribute](): {"attributeKey"},
-	reflect.TypeFor[ceilings.PriorityHoldback](): {"minCeiling"},
-	reflect.TypeFor[detectors.MaxSaturation]():   {"detectors"},
-	reflect.TypeFor[filters.EndpointAttribute](): {"algorithm"},
-	reflect.TypeFor[PrometheusExtractor]():       {"attributes"},
-	reflect.TypeFor[ExtractedAttribute]():        {"name", "metric"},
-	reflect.TypeFor[JSONExtractor]():             {"attributes"},
-	reflect.TypeFor[DocumentAttribute]():         {"name", "field"},
-	reflect.TypeFor[EngineSeries]():              {"name"},
-	reflect.TypeFor[CustomSeries]():              {"attributeKey", "metricSpec"},
-	reflect.TypeFor[pluginSection]():             {"type"},
-	reflect.TypeFor[profileSection]():            {"name"},
-	reflect.TypeFor[entrySection]():              {"pluginRef"},
-	reflect.TypeFor[objectiveSection]():          {"name"},
-	reflect.TypeFor[rewriteSection]():            {"name", "rules"},
-	reflect.TypeFor[ruleSection]():               {"targets"},
-	reflect.TypeFor[matchSection]():              {"model"},
-	reflect.TypeFor[modelSection]():              {"value"},
-	reflect.TypeFor[targetSection]():             {"modelRewrite"},
-	reflect.TypeFor[sourceSection]():             {"pluginRef"},
-	reflect.TypeFor[pluginRef]():                 {"pluginRef"},
-	reflect.TypeFor[FileDiscovery]():             {"path"},
+	reflect.TypeFor[scorers.EndpointAttribute]():       {"attributeKey"},
+	reflect.TypeFor[ceilings.PriorityHoldback]():       {"minCeiling"},
+	reflect.TypeFor[detectors.MaxSaturation]():         {"detectors"},
+	reflect.TypeFor[filters.EndpointAttribute]():       {"algorithm"},
+	reflect.TypeFor[filters.Utilization]():             {"conditions"},
+	reflect.TypeFor[filters.Condition]():               {"metric"},
+	reflect.TypeFor[points.LabelProducer]():            {"labels"},
+	reflect.TypeFor[points.NamedLabel]():               {"label", "attributeKey"},
+	reflect.TypeFor[scorers.EndpointAttributeWeight](): {"attributeKey", "weights"},
+	reflect.TypeFor[scorers.HeaderLabelAffinity]():     {"headerName", "labelKey"},
+	reflect.TypeFor[PrometheusExtractor]():             {"attributes"},
+	reflect.TypeFor[ExtractedAttribute]():              {"name", "metric"},
+	reflect.TypeFor[JSONExtractor]():                   {"attributes"},
+	reflect.TypeFor[DocumentAttribute]():               {"name", "field"},
+	reflect.TypeFor[EngineSeries]():                    {"name"},
+	reflect.TypeFor[CustomSeries]():                    {"attributeKey", "metricSpec"},
+	reflect.TypeFor[pluginSection]():                   {"type"},
+	reflect.TypeFor[profileSection]():                  {"name"},
+	reflect.TypeFor[entrySection]():                    {"pluginRef"},
+	reflect.TypeFor[objectiveSection]():                {"name"},
+	reflect.TypeFor[rewriteSection]():                  {"name", "rules"},
+	reflect.TypeFor[ruleSection]():                     {"targets"},
+	reflect.TypeFor[matchSection]():                    {"model"},
+	reflect.TypeFor[modelSection]():                    {"value"},
+	reflect.TypeFor[targetSection]():                   {"modelRewrite"},
+	reflect.TypeFor[sourceSection]():                   {"pluginRef"},
+	reflect.TypeFor[pluginRef]():                       {"pluginRef"},
+	reflect.TypeFor[FileDiscovery]():                   {"path"},
 }
 
 // oneOf lists the keys of which a section must have exactly one.
-var oneOf = map[reflect.Type][]string{reflect.TypeFor[DocumentSource](): {"path", "url", "file", "pushed"}}
+var oneOf = map[reflect.Type][]string{
+	reflect.TypeFor[DocumentSource]():   {"path", "url", "file", "pushed"},
+	reflect.TypeFor[points.SessionID](): {"headerName", "cookieName"},
+}
 
 // Schema returns the JSON schema of a configuration file in each of its versions, for editors. It holds what Load
 // checks of keys and kinds of values; what Load checks of ranges, and of plugins that name each other, it does not.

@@ -71,6 +71,9 @@ func (l *loader) source(s *sourceSection, path string) {
 				l.Fail(path, "a second source of this name, want one")
 			}
 			l.from.pages = append(l.from.pages, page)
+		case *NotificationSource:
+			wanted = []string{topologyExtractor}
+			l.notified = append(l.notified, page)
 		case *ModelsSource:
 			wanted = []string{modelsExtractor}
 			if l.config.Models.Enabled {

@@ -189,22 +189,42 @@ func (s *shower) named(plugin any, name string) pair {
 func (s *shower) profiles() *yaml.Node {
 	list := sequence()
 	for _, p := range s.config.Plan.Profiles() {
-		plugins := sequence()
-		for _, f := range p.Filters {
-			plugins.Content = append(plugins.Content, mapping(s.named(f.Filter, f.Name)))
-		}
-		for _, r := range p.Scorers {
-			weight := strconv.FormatFloat(float64(r.Weight), 'g', -1, 32)
-			plugins.Content = append(plugins.Content,
-				mapping(s.named(r.Scorer, r.Name), pairOf("weight", plain(weight))))
-		}
-		plugins.Content = append(plugins.Content, mapping(s.named(p.Picker.Picker, p.Picker.Name)))
+		plugins := s.entries(&p)
 		list.Content = append(list.Content, mapping(
 			pairOf("name", text(p.Name)), pairOf("shadow", plain(strconv.FormatBool(p.Shadow))),
 			pairOf("plugins", plugins),
 		))
 	}
 	return list
+}
+
+// entries returns the plugins of a profile. One that is a filter and a scorer stands once.
+func (s *shower) entries(p *schedule.Profile) *yaml.Node {
+	plugins := sequence()
+	both := map[string]pair{} // the weights of scorers that are filters too, by name
+	for _, f := range p.Filters {
+		entry := []pair{s.named(f.Filter, f.Name)}
+		for _, r := range p.Scorers {
+			if r.Name == f.Name {
+				both[r.Name] = weightOf(r)
+			}
+		}
+		if weight, scores := both[f.Name]; scores {
+			entry = append(entry, weight)
+		}
+		plugins.Content = append(plugins.Content, mapping(entry...))
+	}
+	for _, r := range p.Scorers {
+		if _, shown := both[r.Name]; !shown {
+			plugins.Content = append(plugins.Content, mapping(s.named(r.Scorer, r.Name), weightOf(r)))
+		}
+	}
+	plugins.Content = append(plugins.Content, mapping(s.named(p.Picker.Picker, p.Picker.Name)))
+	return plugins
+}
+
+func weightOf(s schedule.ScorerStep) pair {
+	return pairOf("weight", plain(strconv.FormatFloat(float64(s.Weight), 'g', -1, 32)))
 }
 
 // flowControl returns what of the section has an effect.
@@ -293,6 +313,9 @@ func (s *shower) sources() *yaml.Node {
 		}
 		list.Content = append(list.Content, selecting(
 			mapping(s.ref(from.models), pairOf("extractors", extractors)), s.config.Models.Select))
+	}
+	for _, p := range s.notified {
+		list.Content = append(list.Content, s.page(p))
 	}
 	section := mapping(pairOf("injectDefaults", plain("false")), pairOf("sources", list))
 	if from.discovery != nil {

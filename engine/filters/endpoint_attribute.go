@@ -91,9 +91,7 @@ func (f *EndpointAttribute) Filter(in *schedule.Input, keep []bool) {
 		}
 	}
 	if left == 0 && f.FallbackOnEmpty {
-		for i := range keep {
-			keep[i] = true
-		}
+		keepAll(keep)
 	}
 }
 

@@ -3,6 +3,8 @@
 package filters
 
 import (
+	"slices"
+
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/sessions"
 )
@@ -15,11 +17,28 @@ var Types = map[string]func() schedule.Filter{
 	"endpoint-attribute-filter": func() schedule.Filter {
 		return &EndpointAttribute{OnMissing: "Pass", Algorithm: ThresholdAlgorithm{Type: "threshold"}}
 	},
-	"label-selector-filter": func() schedule.Filter { return new(LabelSelector) },
-	"prefill-filter":        func() schedule.Filter { return new(Prefill) },
+	"header-based-testing-filter": func() schedule.Filter { return new(HeaderBasedTesting) },
+	"label-selector-filter":       func() schedule.Filter { return new(LabelSelector) },
+	"prefill-filter":              func() schedule.Filter { return new(Prefill) },
+	"prefix-cache-affinity-filter": func() schedule.Filter {
+		return &PrefixCacheAffinity{AffinityThreshold: 0.8, MaxTTFTPenaltyMs: 18000, TTFTSource: "prefillThroughput",
+			PeakPrefillThroughput: 15928}
+	},
 	"session-affinity-filter": func() schedule.Filter {
 		return &SessionAffinity{sessions.Standard()}
 	},
+	"topology-affinity-filter": func() schedule.Filter { return &TopologyAffinity{MinAffinity: "host"} },
+	"utilization-filter":       func() schedule.Filter { return new(Utilization) },
+}
+
+// none reports whether no candidate is kept.
+func none(keep []bool) bool { return !slices.Contains(keep, true) }
+
+// keepAll keeps all candidates, for a filter that would leave none.
+func keepAll(keep []bool) {
+	for i := range keep {
+		keep[i] = true
+	}
 }
 
 // roleLabel says which stages of a request a server takes.

@@ -7,8 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
+	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -217,5 +220,174 @@ func TestEndpointAttributeValidate(t *testing.T) {
 		if got := fmt.Sprint(c.filter.Validate()); got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
+	}
+}
+
+// holding returns endpoints that hold so many of the four blocks of the prompt, and have so many tokens in flight.
+func holding(blocksAndTokens ...int) (all []scheduletest.Endpoint) {
+	for i := 0; i < len(blocksAndTokens); i += 2 {
+		all = append(all, scheduletest.Endpoint{
+			PrefixBlocks: blocksAndTokens[i], Inflight: 1, InflightTokens: blocksAndTokens[i+1],
+		})
+	}
+	return all
+}
+
+// TestPrefixCacheAffinity counts 1000 tokens a second: 1000 tokens more are 1000 ms later.
+func TestPrefixCacheAffinity(t *testing.T) {
+	lower := func(f *PrefixCacheAffinity) { f.AffinityThreshold = 0.75 }
+	off := func(f *PrefixCacheAffinity) { f.AffinityThreshold = 0 }
+	patient := func(f *PrefixCacheAffinity) { f.MaxTTFTPenaltyMs = 0 }
+	explores := func(f *PrefixCacheAffinity) { f.ExplorationProbability = 1 }
+	for name, c := range map[string]struct {
+		change func(*PrefixCacheAffinity)
+		all    []scheduletest.Endpoint
+		want   []bool
+	}{
+		"most of it":       {nil, holding(4, 0, 3, 0, 0, 0), []bool{true, false, false}},
+		"just enough":      {lower, holding(2, 0, 3, 0), []bool{false, true}},
+		"too little":       {nil, holding(3, 0, 0, 0), []bool{true, true}},
+		"all hold it":      {nil, holding(4, 9000, 4, 0), []bool{true, true}},
+		"not yet too late": {nil, holding(4, 1500, 0, 500), []bool{true, false}},
+		"too late":         {nil, holding(4, 1501, 0, 500), []bool{true, true}},
+		"the least loaded": {nil, holding(4, 9000, 4, 900, 0, 0), []bool{true, true, false}},
+		"never too late":   {patient, holding(4, 90000, 0, 0), []bool{true, false}},
+		"off":              {off, holding(4, 0, 0, 0), []bool{true, true}},
+		"always explores":  {explores, holding(4, 0, 0, 0), []bool{true, true}},
+		"more than it has": {nil, holding(9, 0, 0, 0), []bool{true, false}},
+		"one":              {nil, holding(0, 0), []bool{true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := Types["prefix-cache-affinity-filter"]().(*PrefixCacheAffinity)
+			f.MaxTTFTPenaltyMs, f.PeakPrefillThroughput = 1000, 1000
+			if c.change != nil {
+				c.change(f)
+			}
+			keep := filtered(t, f, scheduletest.Request(), c.all...)
+			if !slices.Equal(keep, c.want) {
+				t.Errorf("Filter(%+v) = %v, want %v", c.all, keep, c.want)
+			}
+		})
+	}
+}
+
+// A server that holds the prompt and is ejected is not waited for.
+func TestPrefixCacheAffinityOfEjected(t *testing.T) {
+	all := holding(4, 0, 0, 0)
+	all[0].Outlier = &outlier.Status{Ejected: true, Until: time.Unix(1_900_000_000, 0)}
+	s := scheduletest.NewSeries(t, Types["prefix-cache-affinity-filter"](), scheduletest.Profile{Ranks: []int{0, 1}})
+	if got := s.Pick(scheduletest.Request(), all...).Ranked[0].ID.Slot; got != 1 {
+		t.Errorf("endpoint %d was picked, want the other one", got)
+	}
+}
+
+// A prompt without a whole block is held by none.
+func TestPrefixCacheAffinityWithoutBlocks(t *testing.T) {
+	f := Types["prefix-cache-affinity-filter"]()
+	if got := filtered(t, f, new(messages.Request), holding(4, 0, 0, 0)...); !slices.Equal(got, []bool{true, true}) {
+		t.Errorf("Filter = %v, want all", got)
+	}
+}
+
+// filtered returns which endpoints a filter keeps, and wants it to allocate nothing.
+func filtered(t *testing.T, f schedule.Filter, req *messages.Request, all ...scheduletest.Endpoint) []bool {
+	t.Helper()
+	keep := slices.Repeat([]bool{true}, len(all))
+	scheduletest.Show(t, f, req, func(in *schedule.Input) {
+		if n := testing.AllocsPerRun(10, func() {
+			keepAll(keep)
+			f.Filter(in, keep)
+		}); n != 0 {
+			t.Errorf("%v allocations, want 0", n)
+		}
+	}, all...)
+	return keep
+}
+
+func TestUtilization(t *testing.T) {
+	says := func(inflight, waiting, running int, cache float64) scheduletest.Endpoint {
+		return scheduletest.Endpoint{
+			Inflight: inflight, Sample: endpoints.Sample{Values: endpointstest.Load(waiting, running, cache)},
+		}
+	}
+	all := []scheduletest.Endpoint{says(0, 0, 0, 0), says(2, 3, 4, .5), says(3, 4, 5, .6), says(0, -1, -1, -1)}
+	for name, c := range map[string]struct {
+		f    Utilization
+		want []bool
+	}{
+		"active":  {Utilization{Conditions: []Condition{{"active-requests", 2}}}, []bool{true, true, false, true}},
+		"running": {Utilization{Conditions: []Condition{{"running-requests", 4}}}, []bool{true, true, false, true}},
+		"waiting": {Utilization{Conditions: []Condition{{"waiting-queue", 3}}}, []bool{true, true, false, true}},
+		"cache": {Utilization{Conditions: []Condition{{"kv-cache-utilization", .5}}},
+			[]bool{true, true, false, true}},
+		"all of them": {Utilization{Conditions: []Condition{{"active-requests", 2}, {"waiting-queue", 0}}},
+			[]bool{true, false, false, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtered(t, &c.f, new(messages.Request), all...); !slices.Equal(got, c.want) {
+				t.Errorf("Filter = %v, want %v", got, c.want)
+			}
+		})
+	}
+	full := []scheduletest.Endpoint{says(0, 9, 0, 0), says(0, 8, 0, 0)}
+	for fallback, want := range map[bool]bool{false: false, true: true} {
+		f := &Utilization{Conditions: []Condition{{"waiting-queue", 3}}, FallbackOnEmpty: fallback}
+		if got := filtered(t, f, new(messages.Request), full...); got[0] != want || got[1] != want {
+			t.Errorf("fallbackOnEmpty %v keeps %v of full servers", fallback, got)
+		}
+	}
+}
+
+func TestHeaderBasedTesting(t *testing.T) {
+	for name, c := range map[string]struct {
+		header messages.HeaderValue
+		want   []bool
+	}{
+		"address":     {messages.HeaderValue{Text: "10.0.0.1", Given: true}, []bool{false, true, false}},
+		"port":        {messages.HeaderValue{Text: "10.0.0.1:80", Given: true}, []bool{false, true, false}},
+		"other port":  {messages.HeaderValue{Text: "10.0.0.1:81", Given: true}, []bool{false, false, false}},
+		"two":         {messages.HeaderValue{Text: " 10.0.0.2:80 , 10.0.0.0 ", Given: true}, []bool{true, false, true}},
+		"part":        {messages.HeaderValue{Text: "10.0.0", Given: true}, []bool{false, false, false}},
+		"empty":       {messages.HeaderValue{Text: ",", Given: true}, []bool{false, false, false}},
+		"none at all": {messages.HeaderValue{}, []bool{false, false, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := &messages.Request{Headers: messages.ListOf(c.header)}
+			got := filtered(t, new(HeaderBasedTesting), req, make([]scheduletest.Endpoint, 3)...)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("Filter = %v, want %v", got, c.want)
+			}
+		})
+	}
+	if !names("[2001:db8::1]", "[2001:db8::1]:80") || !names("2001:db8::1", "[2001:db8::1]:80") {
+		t.Error("an IPv6 address is not found")
+	}
+}
+
+func TestFurtherFiltersRefuseParameters(t *testing.T) {
+	for name, c := range map[string]struct {
+		f    interface{ Validate() error }
+		want string
+	}{
+		"affinity": {
+			&PrefixCacheAffinity{AffinityThreshold: 2, ExplorationProbability: math.NaN(), MaxTTFTPenaltyMs: -1},
+			"affinityThreshold: got 2, want 0 to 1\nexplorationProbability: got NaN, want 0 to 1\n" +
+				"maxTTFTPenaltyMs: got -1, want 0 or more\nttftSource: got \"\", want prefillThroughput\n" +
+				"peakPrefillThroughput: got 0, want above 0"},
+		"predictor": {&PrefixCacheAffinity{TTFTSource: "latencyPredictor", PeakPrefillThroughput: 1},
+			"ttftSource: latencyPredictor needs a predictor service, which Signalbox does not ask; want " +
+				"prefillThroughput"},
+		"utilization": {new(Utilization), "conditions: got none, want at least one"},
+		"condition": {&Utilization{Conditions: []Condition{{"load", -1}}},
+			"conditions[0].metric: got \"load\", want active-requests, running-requests, waiting-queue or " +
+				"kv-cache-utilization\nconditions[0].maxValue: got -1, want 0 or more"},
+		"topology": {&TopologyAffinity{MinAffinity: "cluster"},
+			"minAffinity: got \"cluster\", want host, rack, zone or region"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := fmt.Sprint(c.f.Validate()); got != c.want {
+				t.Errorf("Validate(%+v) = %s, want %s", c.f, got, c.want)
+			}
+		})
 	}
 }

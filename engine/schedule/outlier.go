@@ -70,9 +70,17 @@ func (r *profileRun) dropUnusable() bool {
 
 // Ejected reports whether candidate i gets no requests for a while because of failures. All may be ejected.
 func (in *Input) Ejected(i int) bool {
-	all, place := in.run.view.outliers, in.candidates.place[i]
-	at, found := slices.BinarySearchFunc(all, place, func(o unhealthy, place int) int { return o.at - place })
-	return found && all[at].Ejected
+	return in.run.view.ejected(in.candidates.place[i])
+}
+
+// Ejected reports whether the endpoint at a place gets no requests for a while because of failures.
+func (c *Course) Ejected(at int) bool {
+	return c.view.ejected(at)
+}
+
+func (v *view) ejected(at int) bool {
+	i, found := slices.BinarySearchFunc(v.outliers, at, func(o unhealthy, place int) int { return o.at - place })
+	return found && v.outliers[i].Ejected
 }
 
 // Probe reports whether the request goes to its first destination to see whether that serves again, which says nothing

@@ -245,6 +245,14 @@ type BodyUser interface {
 	WithoutBody() string
 }
 
+// Referrer is a plugin that takes something from other plugins of the configuration, which its parameters name.
+type Referrer interface {
+	// Refer finds the others. plugin returns the one that a parameter names; nil = there is none, which is a problem of
+	// that parameter already. Refer is called once, after the parameters of all plugins were decoded, and before
+	// Declare. It returns what is wrong as Validate does.
+	Refer(plugin func(parameter, name string) any) error
+}
+
 // Reader is a plugin that reads attributes of endpoints, or headers of requests.
 type Reader interface {
 	// Declare asks for the slots of the attributes and headers that the plugin reads, and keeps them. It is called

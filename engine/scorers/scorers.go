@@ -13,17 +13,26 @@ import (
 // means that only the default is accepted.
 var Types = map[string]func() schedule.Scorer{
 	"active-request-scorer": func() schedule.Scorer { return &ActiveRequest{IdleThreshold: 0, MaxBusyScore: 1} },
+	"context-length-aware": func() schedule.Scorer {
+		return &ContextLength{Label: "llm-d.ai/context-length-range"}
+	},
 	"endpoint-attribute-scorer": func() schedule.Scorer {
 		return &EndpointAttribute{Algorithm: LinearAlgorithm{Type: lowerIsBetter}}
 	},
-	"kv-cache-utilization-scorer": func() schedule.Scorer { return new(KVCacheUtilization) },
-	"load-aware-scorer":           func() schedule.Scorer { return &LoadAware{Threshold: 128} },
-	"lora-affinity-scorer":        func() schedule.Scorer { return new(LoRAAffinity) },
-	"no-hit-lru-scorer":           func() schedule.Scorer { return &NoHitLRU{LRUSize: 1024} },
+	"endpoint-attribute-weight-scorer": func() schedule.Scorer { return new(EndpointAttributeWeight) },
+	"header-label-affinity-scorer":     func() schedule.Scorer { return new(HeaderLabelAffinity) },
+	"kv-cache-utilization-scorer":      func() schedule.Scorer { return new(KVCacheUtilization) },
+	"load-aware-scorer":                func() schedule.Scorer { return &LoadAware{Threshold: 128} },
+	"lora-affinity-scorer":             func() schedule.Scorer { return new(LoRAAffinity) },
+	"no-hit-lru-scorer":                func() schedule.Scorer { return &NoHitLRU{LRUSize: 1024} },
 	"prefix-cache-scorer": func() schedule.Scorer {
 		return &PrefixCache{MatchLengthWeight: 0, MatchLengthScaleTokens: 8192}
 	},
 	"queue-scorer":                 func() schedule.Scorer { return new(QueueDepth) },
 	"running-requests-size-scorer": func() schedule.Scorer { return new(RunningRequests) },
 	"session-affinity-scorer":      func() schedule.Scorer { return &SessionAffinity{sessions.Standard()} },
+	"token-load-scorer": func() schedule.Scorer {
+		return &TokenLoad{QueueThresholdTokens: queueThresholdTokens}
+	},
+	"topology-affinity-scorer": func() schedule.Scorer { return new(TopologyAffinity) },
 }

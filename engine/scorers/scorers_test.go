@@ -16,7 +16,24 @@ import (
 )
 
 // request has a prompt of four blocks.
-var request = &messages.Request{Model: "adapter", Blocks: messages.ListOf[uint64](1, 2, 3, 4)}
+var request = &messages.Request{
+	Model: "adapter", Blocks: messages.ListOf[uint64](1, 2, 3, 4), PromptTokens: 256,
+	Headers: messages.ListOf(messages.HeaderValue{Text: "eu", Given: true}),
+}
+
+// gpuLabels is a label-producer with the attribute gpu.
+type gpuLabels struct{}
+
+func (gpuLabels) Label(attribute string) (string, bool) { return "gpu", attribute == "gpu.product" }
+
+// weighted returns a scorer that weighs GPUs.
+func weighted(weights map[string]float64) *EndpointAttributeWeight {
+	s := &EndpointAttributeWeight{AttributeKey: "gpu.product", Producer: "labels", Weights: weights}
+	if err := s.Refer(func(string, string) any { return gpuLabels{} }); err != nil {
+		panic(err)
+	}
+	return s
+}
 
 // each returns a function that makes an endpoint of each of its arguments.
 func each[T any](endpoint func(T) scheduletest.Endpoint) func(...T) []scheduletest.Endpoint {
@@ -60,6 +77,16 @@ func TestScores(t *testing.T) {
 			{Attribute: "example.com/watts", Producer: "extractor", Value: w},
 		}}}}
 	})
+	standing := each(func(tokens int) endpoint {
+		return endpoint{Inflight: min(tokens, 1), InflightTokens: tokens, PrefixBlocks: 3}
+	})
+	lengths := each(func(span string) endpoint {
+		if span == "" {
+			return endpoint{}
+		}
+		return endpoint{Labels: map[string]string{"llm-d.ai/context-length-range": span}}
+	})
+	gpus := each(func(gpu string) endpoint { return endpoint{Labels: map[string]string{"gpu": gpu}} })
 	yielding := &PrefixCache{MatchLengthScaleTokens: 8192, YieldAboveRequests: 8}
 	for name, c := range map[string]struct {
 		scorer     schedule.Scorer
@@ -124,13 +151,24 @@ func TestScores(t *testing.T) {
 			&ActiveRequest{IdleThreshold: 1, MaxBusyScore: 0.5},
 			[]endpoint{busy(1, 0), busy(2, 0), busy(4, 0)}, []float32{1, 0.25, 0},
 		},
+		// 256 tokens of prompt, of which 192 are cached
+		"tokens": {&TokenLoad{QueueThresholdTokens: 1024}, standing(0, 192, 960, 5000),
+			[]float32{1 - 64.0/1024, 0.75, 0, 0}},
+		"tokens, by default": {&TokenLoad{}, standing(0, 4194304), []float32{1 - 64.0/4194304, 0}},
+		// 256 tokens: 0.3 + 0.7*(0.7/(1+width/10000) + 0.3*(max-256)/width)
+		"length": {Types["context-length-aware"](),
+			lengths("0-10000", "256-256", "0-256", "256-10256", "1256-2000", "0-56", "", "odd", "9-1", "1-2-3"),
+			[]float32{0.3 + 0.7*(0.35+0.3*0.9744), 1, 0.3 + 0.7*(0.7/1.0256), 0.3 + 0.7*(0.35+0.3), 0.15, 0.25,
+				0.5, 0, 0, 0}},
+		"weights": {weighted(map[string]float64{"h100": 4, "a100": 1, "l40s": 2}),
+			gpus("h100", "a100", "l40s", "other", ""), []float32{1, 0.25, 0.5, 0.25, 0.25}},
 		"active, none": {Types["active-request-scorer"](), []endpoint{busy(0, 0), busy(0, 0)}, []float32{1, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := make([]float32, len(c.candidates))
 			scheduletest.Show(t, c.scorer, request, func(in *schedule.Input) { c.scorer.Score(in, got) },
 				c.candidates...)
-			if !slices.Equal(got, c.want) {
+			if !slices.EqualFunc(got, c.want, func(a, b float32) bool { return math.Abs(float64(a-b)) < 1e-6 }) {
 				t.Errorf("Score(%+v) = %v, want %v", c.candidates, got, c.want)
 			}
 		})
@@ -165,6 +203,9 @@ func TestRangeAndAllocations(t *testing.T) {
 		if s, ok := scorer.(*EndpointAttribute); ok {
 			s.AttributeKey = attributes.KVCacheUsage.Name
 		}
+		if s, ok := scorer.(*HeaderLabelAffinity); ok {
+			s.HeaderName = "x-region"
+		}
 		scheduletest.Show(t, scorer, request, func(in *schedule.Input) {
 			n := testing.AllocsPerRun(100, func() {
 				clear(scores)
@@ -192,6 +233,7 @@ func TestReads(t *testing.T) {
 		"lora-affinity-scorer":         "max-loras active-loras waiting-loras",
 		"no-hit-lru-scorer":            "prefix-blocks",
 		"prefix-cache-scorer":          "prefix-blocks",
+		"token-load-scorer":            "inflight-tokens prefix-blocks",
 		"queue-scorer":                 "queued-requests",
 		"running-requests-size-scorer": "running-requests",
 	}
@@ -202,7 +244,9 @@ func TestReads(t *testing.T) {
 			s.AttributeKey = "queued-requests"
 		}
 		r := b.Reader("plugin")
-		plugin.(schedule.Reader).Declare(r)
+		if reader, ok := plugin.(schedule.Reader); ok {
+			reader.Declare(r)
+		}
 		layout, _ := b.Layout()
 		var names []string
 		for _, slot := range r.Slots() {
@@ -245,12 +289,95 @@ func TestValidate(t *testing.T) {
 				"algorithm.normalization: got fixedRange and adaptiveRange, want one of them\n" +
 				"algorithm.normalization.fixedRange: got 1 to 1, want min less than max",
 		},
+		"length": {new(ContextLength), "label: missing; name the label that says the range"},
+		"header, label": {new(HeaderLabelAffinity), "headerName: missing; name a header of requests\n" +
+			"labelKey: missing; name a label of endpoints"},
+		"weights": {&EndpointAttributeWeight{Weights: map[string]float64{"a": 0, "b": math.Inf(1), "c": 1}},
+			"attributeKey: missing; name an attribute of the label-producer\nweights.a: got 0, want above 0\n" +
+				"weights.b: got +Inf, want above 0"},
+		"no weights": {&EndpointAttributeWeight{AttributeKey: "a"}, "weights: got none, want at least one"},
+		"tiny weight": {&EndpointAttributeWeight{AttributeKey: "a", Weights: map[string]float64{"a": 1e-60, "b": 1}},
+			"weights: got 1e-60 beside 1, of which it is no part that counts"},
 		"in order":   {&PrefixCache{MatchLengthWeight: 1, MatchLengthScaleTokens: 1}, "<nil>"},
 		"no choices": {new(QueueDepth), "<nil>"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := fmt.Sprint(c.plugin.Validate()); got != c.want {
 				t.Errorf("Validate(%+v) = %s, want %s", c.plugin, got, c.want)
+			}
+		})
+	}
+}
+
+// A header chooses among labels. Without it, or with an empty one, no server is better.
+func TestHeaderLabelAffinity(t *testing.T) {
+	for name, c := range map[string]struct {
+		header messages.HeaderValue
+		want   []float32
+	}{
+		"named": {messages.HeaderValue{Text: "eu", Given: true}, []float32{1, 0, 0, 0}},
+		"other": {messages.HeaderValue{Text: "asia", Given: true}, []float32{0, 0, 0, 0}},
+		"empty": {messages.HeaderValue{Given: true}, []float32{0, 0, 0, 0}},
+		"none":  {messages.HeaderValue{}, []float32{0, 0, 0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, got := &HeaderLabelAffinity{HeaderName: "x-region", LabelKey: "region"}, make([]float32, 4)
+			req := &messages.Request{Headers: messages.ListOf(c.header)}
+			labels := func(region string) scheduletest.Endpoint {
+				return scheduletest.Endpoint{Labels: map[string]string{"region": region}}
+			}
+			scheduletest.Show(t, s, req, func(in *schedule.Input) { s.Score(in, got) },
+				labels("eu"), labels("us"), labels(""), scheduletest.Endpoint{})
+			if !slices.Equal(got, c.want) {
+				t.Errorf("Score = %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// With filtering, servers whose range has not the length are dropped, and those without a range are kept.
+func TestContextLengthFilters(t *testing.T) {
+	for name, c := range map[string]struct {
+		enabled bool
+		want    []bool
+	}{"enabled": {true, []bool{true, false, true, false}}, "by default": {false, []bool{true, true, true, true}}} {
+		t.Run(name, func(t *testing.T) {
+			s := Types["context-length-aware"]().(*ContextLength)
+			s.EnableFiltering = c.enabled
+			keep := []bool{true, true, true, true}
+			ranged := func(span string) scheduletest.Endpoint {
+				return scheduletest.Endpoint{Labels: map[string]string{s.Label: span}}
+			}
+			scheduletest.Show(t, s, request, func(in *schedule.Input) { s.Filter(in, keep) },
+				ranged("256-300"), ranged("0-255"), scheduletest.Endpoint{}, ranged("large"))
+			if !slices.Equal(keep, c.want) {
+				t.Errorf("Filter = %v, want %v", keep, c.want)
+			}
+		})
+	}
+}
+
+// A scorer of weights needs a label-producer that has its attribute.
+func TestEndpointAttributeWeightRefers(t *testing.T) {
+	for name, c := range map[string]struct {
+		key    string
+		plugin any
+		want   string
+	}{
+		"fine":         {"gpu.product", gpuLabels{}, "<nil>"},
+		"no attribute": {"region", gpuLabels{}, `attributeKey: label-producer has no attribute "region"`},
+		"another type": {"region", 7, "producer: label-producer is no label-producer"},
+		"none":         {"region", nil, "<nil>"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &EndpointAttributeWeight{AttributeKey: c.key, Weights: map[string]float64{"a": 1}}
+			asked := ""
+			err := s.Refer(func(parameter, name string) any {
+				asked = parameter + " " + name
+				return c.plugin
+			})
+			if fmt.Sprint(err) != c.want || asked != "producer label-producer" {
+				t.Errorf("Refer = %v, want %s; it asked for %q", err, c.want, asked)
 			}
 		})
 	}

@@ -3,6 +3,7 @@
 package sessions
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/memory"
+	"github.com/signalbox-epp/signalbox/engine/points"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
@@ -36,8 +38,14 @@ type Affinity struct {
 	ProfileName string `json:"profileName"`
 
 	token attributes.HeaderSlot
-	ids   []attributes.HeaderSlot // by source
+	ids   []id // by source
 	kept  memory.Sessions
+}
+
+// id is where the id of a session may be.
+type id struct {
+	finder Finder // nil = in header
+	header attributes.HeaderSlot
 }
 
 // EncodedEndpointHeader is a header of requests and responses.
@@ -61,10 +69,25 @@ type SessionID struct {
 type Source struct {
 	// Header is the name of a header of requests.
 	Header string `json:"header"`
-	// Attribute is refused, because no plugin emits attributes of requests yet.
-	Attribute string `json:"attribute" effect:"none"`
-	// Producer is refused like attribute.
-	Producer string `json:"producer" effect:"none"`
+	// Attribute is one that another plugin finds, in place of a header: agent-identity of an agent-identity, or
+	// SessionIDDataKey of a session-id-producer.
+	Attribute string `json:"attribute"`
+	// Producer names that plugin; empty = the one that is called by the type.
+	Producer string `json:"producer"`
+}
+
+// Finder is a plugin that finds the id of a request's session.
+type Finder interface {
+	schedule.Reader
+	// Attribute reports whether the plugin calls the id by this name.
+	Attribute(name string) bool
+	// Session returns the id; "" = the request has none.
+	Session(of points.Request) string
+}
+
+// producers are the plugins that emit an attribute, by their types, if a source names none.
+var producers = map[string]string{
+	"agent-identity": "agent-identity", "SessionIDDataKey": "session-id-producer", "SessionID": "session-id-producer",
 }
 
 // Standard returns an affinity with its defaults.
@@ -90,10 +113,14 @@ func (a *Affinity) Validate() error {
 	for i, s := range a.SessionIDConfig.Sources {
 		at := fmt.Sprintf("sessionIdConfig.sources[%d]", i)
 		switch {
-		case s.Attribute != "" || s.Producer != "":
-			fail("%s.attribute: no plugin emits attributes of requests yet, want a header", at)
-		case s.Header == "":
-			fail("%s.header: missing", at)
+		case s.Header != "" && s.Attribute != "":
+			fail("%s.attribute: stands beside header, want one of them", at)
+		case s.Header == "" && s.Attribute == "":
+			fail("%s.header: missing, and so is attribute; want one of them", at)
+		case s.Header != "" && s.Producer != "":
+			fail("%s.producer: got %s, which only an attribute has", at, clip.Value(s.Producer))
+		case s.Attribute != "" && s.Producer == "" && producers[s.Attribute] == "":
+			fail("%s.producer: missing; name the plugin that emits %s", at, clip.Value(s.Attribute))
 		}
 	}
 	if ttl := a.SessionIDConfig.EvictionTTLSeconds; !(ttl > 0 && ttl <= float64(mostSeconds)) {
@@ -108,6 +135,27 @@ const mostSeconds = int(math.MaxInt64 / time.Second)
 // CountsIn returns the name of the profile whose server counts; "" = the one that serves.
 func (a *Affinity) CountsIn() (profile string) { return a.ProfileName }
 
+// Refer finds the plugins that emit the attributes of sources.
+func (a *Affinity) Refer(plugin func(parameter, name string) any) error {
+	var errs []error
+	a.ids = nil
+	for i, s := range a.SessionIDConfig.Sources {
+		var from id
+		if s.Attribute != "" && a.Strategy == sessionID {
+			at := fmt.Sprintf("sessionIdConfig.sources[%d].", i)
+			x := plugin(at+"producer", cmp.Or(s.Producer, producers[s.Attribute]))
+			finder, ok := x.(Finder)
+			if x != nil && (!ok || !finder.Attribute(s.Attribute)) {
+				errs = append(errs, fmt.Errorf("%sattribute: the producer has no attribute %s", at,
+					clip.Value(s.Attribute)))
+			}
+			from.finder = finder
+		}
+		a.ids = append(a.ids, from)
+	}
+	return errors.Join(errs...)
+}
+
 // Declare asks for the headers, or for the table of sessions.
 func (a *Affinity) Declare(r *attributes.Reader) {
 	if a.Strategy != sessionID {
@@ -115,11 +163,17 @@ func (a *Affinity) Declare(r *attributes.Reader) {
 		return
 	}
 	a.kept = memory.NewSessions(r)
-	for _, s := range a.SessionIDConfig.Sources {
-		a.ids = append(a.ids, r.Header(s.Header))
+	sources := a.SessionIDConfig.Sources
+	if len(sources) == 0 {
+		sources = []Source{{Header: "x-session-id"}}
 	}
-	if len(a.ids) == 0 {
-		a.ids = append(a.ids, r.Header("x-session-id"))
+	a.ids = append(a.ids, make([]id, max(len(sources)-len(a.ids), 0))...)
+	for i, s := range sources {
+		if finder := a.ids[i].finder; finder != nil {
+			finder.Declare(r)
+		} else if s.Header != "" {
+			a.ids[i].header = r.Header(s.Header)
+		}
 	}
 }
 
@@ -165,15 +219,21 @@ func (a *Affinity) keptAt(in *schedule.Input) int {
 }
 
 // session returns the id of the request's session; "" = it has none.
-func (a *Affinity) session(of interface {
-	Header(attributes.HeaderSlot) (string, bool)
-}) string {
-	for _, slot := range a.ids {
-		if id, _ := of.Header(slot); id != "" {
-			return id
+func (a *Affinity) session(of points.Request) string {
+	for i := range a.ids {
+		if session := a.ids[i].of(of); session != "" {
+			return session
 		}
 	}
 	return ""
+}
+
+func (i *id) of(r points.Request) string {
+	if i.finder != nil {
+		return i.finder.Session(r)
+	}
+	session, _ := r.Header(i.header)
+	return session
 }
 
 // PreRequest keeps the server of a session that has an id. A probe leaves the session where it was.

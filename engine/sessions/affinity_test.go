@@ -263,9 +263,11 @@ func TestAffinityValidate(t *testing.T) {
 			`encodedEndpointHeaderConfig.header: got "X-Token", want the name of a header in lower case that a ` +
 				"response may have"},
 		"sources": {func(a *sessions.Affinity) {
-			a.SessionIDConfig.Sources = []sessions.Source{{Header: "a"}, {}, {Attribute: "agent-identity"}}
-		}, "sessionIdConfig.sources[1].header: missing\n" +
-			"sessionIdConfig.sources[2].attribute: no plugin emits attributes of requests yet, want a header"},
+			a.SessionIDConfig.Sources = []sessions.Source{
+				{Header: "a"}, {}, {Attribute: "agent-identity"}, {Header: "a", Producer: "b"},
+			}
+		}, "sessionIdConfig.sources[1].header: missing, and so is attribute; want one of them\n" +
+			"sessionIdConfig.sources[3].producer: got b, which only an attribute has"},
 		"no time": {func(a *sessions.Affinity) { a.SessionIDConfig.EvictionTTLSeconds = 0 },
 			"sessionIdConfig.evictionTtlSeconds: got 0, want more than 0, at most 9223372036"},
 		"eternity": {func(a *sessions.Affinity) { a.SessionIDConfig.EvictionTTLSeconds = 1e10 },

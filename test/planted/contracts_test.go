@@ -123,7 +123,7 @@ var contracts = map[string]contract{
 		is: "if st.request.rewritten && st.request.facts.contentLength < 0 {",
 	}, "adapters/extproc", "TestRewrittenBodies"},
 	"an unknown objective has the priority of another one": {fault{
-		file: "adapters/extproc/headers.go", was: "key.Priority = priorities[records.Label(f.objective.text)]",
+		file: "adapters/extproc/headers.go", was: "key.Priority = under.Priorities[records.Label(f.objective.text)]",
 		is: "for _, key.Priority = range priorities {\n\t\t}",
 	}, "adapters/extproc", "Test"},
 	"a client may say which server is to read the prompt": {fault{

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,6 +107,9 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 		Rewrites: rewrites.NewTable(l.Rewrites),
 		Headers:  l.Plan.Layout().Headers(),
 		Scan:     func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+	}
+	for _, name := range l.FlowHeaders {
+		c.streams.Flows = append(c.streams.Flows, slices.Index(c.streams.Headers, name))
 	}
 	if l.ParseOpenAI {
 		c.streams.Parser = f.parser

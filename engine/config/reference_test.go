@@ -1,0 +1,193 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Files as users of the reference have them load without a warning, and so does what Show makes of them.
+func TestFilesOfTheReferenceLoad(t *testing.T) {
+	for name, file := range map[string]string{
+		"sticky until saturated": `
+plugins:
+- type: prefix-cache-affinity-filter
+  parameters: {affinityThreshold: 0.8, maxTTFTPenaltyMs: 5000, ttftSource: prefillThroughput}
+- type: token-load-scorer
+- type: token-producer
+schedulingProfiles:
+- name: default
+  plugins: [{pluginRef: prefix-cache-affinity-filter}, {pluginRef: token-load-scorer, weight: 2}]
+`,
+		"prefill near decode": `
+plugins:
+- type: endpoint-notification-source
+- type: topology-extractor
+- type: topology-affinity-filter
+  parameters: {minAffinity: zone}
+- type: topology-affinity-scorer
+- type: prefill-filter
+- type: decode-filter
+- type: queue-scorer
+- type: always-disagg-pd-decider
+- type: p2p-source-producer
+- type: disagg-profile-handler
+  parameters: {deciders: {prefill: always-disagg-pd-decider}}
+schedulingProfiles:
+- name: decode
+  plugins: [{pluginRef: decode-filter}, {pluginRef: queue-scorer}]
+- name: prefill
+  plugins: [{pluginRef: prefill-filter}, {pluginRef: topology-affinity-filter}, {pluginRef: topology-affinity-scorer}]
+dataLayer:
+  sources:
+  - pluginRef: endpoint-notification-source
+    extractors: [{pluginRef: topology-extractor}]
+`,
+		"sessions of agents": `
+plugins:
+- type: session-affinity-filter
+  parameters:
+    strategy: session_id
+    sessionIdConfig: {sources: [{header: x-session-id}, {attribute: agent-identity}]}
+- type: queue-scorer
+schedulingProfiles:
+- name: default
+  plugins: [{pluginRef: session-affinity-filter}, {pluginRef: queue-scorer}]
+`,
+		"sessions of a cookie": `
+plugins:
+- type: session-id-producer
+  name: cookies
+  parameters: {cookieName: sid}
+- type: session-affinity-scorer
+  parameters:
+    strategy: session_id
+    sessionIdConfig: {sources: [{attribute: SessionIDDataKey, producer: cookies}]}
+schedulingProfiles:
+- name: default
+  plugins: [{pluginRef: session-affinity-scorer}]
+`,
+		"kinds of servers": `
+plugins:
+- type: label-producer
+  name: endpoint-labels
+  parameters:
+    labels:
+    - {label: topology.kubernetes.io/region, attributeKey: region}
+    - {label: nvidia.com/gpu.product, attributeKey: gpu.product}
+- type: endpoint-attribute-weight-scorer
+  name: region-preference
+  parameters: {attributeKey: region, producer: endpoint-labels, weights: {region-1: 2, region-2: 1}}
+- type: context-length-aware
+  parameters: {enableFiltering: true}
+- type: header-label-affinity-scorer
+  parameters: {headerName: X-Region, labelKey: topology.kubernetes.io/region}
+- type: utilization-filter
+  parameters:
+    conditions: [{metric: waiting-queue, maxValue: 10}, {metric: kv-cache-utilization, maxValue: 0.9}]
+    fallbackOnEmpty: true
+schedulingProfiles:
+- name: default
+  plugins:
+  - {pluginRef: utilization-filter}
+  - {pluginRef: context-length-aware, weight: 0}
+  - {pluginRef: region-preference, weight: 3}
+  - {pluginRef: header-label-affinity-scorer}
+`,
+		"conformance": `
+plugins:
+- type: header-based-testing-filter
+- type: destination-endpoint-served-verifier
+- type: random-picker
+schedulingProfiles:
+- name: default
+  plugins: [{pluginRef: header-based-testing-filter}, {pluginRef: random-picker}]
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := Load([]byte(newHead+file), three)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range c.Warnings {
+				if !strings.Contains(w.Text, "has no scorer") {
+					t.Errorf("warned: %v", w)
+				}
+			}
+			shown, err := Show([]byte(newHead+file), three)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Show(shown, three)
+			if err != nil || string(again) != string(shown) {
+				t.Errorf("what is shown is read as another file: %v\n%s\n%s", err, shown, again)
+			}
+		})
+	}
+}
+
+// An agent-identity names flows, whether or not a plugin for sessions reads it.
+func TestAgentIdentityNamesFlows(t *testing.T) {
+	agents := []string{"x-claude-code-session-id", "x-session-affinity", "session-id", "session_id"}
+	for name, c := range map[string]struct {
+		plugins string
+		want    []string
+	}{
+		"none": {"[]", nil},
+		"one":  {"[{type: agent-identity}]", agents},
+		"mine": {"[{type: agent-identity, parameters: {additionalSessionHeaders: [x-a]}}]",
+			append(agents[:4:4], "x-a")},
+		"named": {"[{type: agent-identity, name: a}]", agents},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Load([]byte(newHead+"plugins: "+c.plugins), three)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got.FlowHeaders, c.want) || len(got.FlowHeaders) > len(got.Plan.Layout().Headers()) {
+				t.Errorf("got %v of %v, want %v", got.FlowHeaders, got.Plan.Layout().Headers(), c.want)
+			}
+		})
+	}
+}
+
+// What a parameter says of another plugin must hold.
+func TestReferencesToOtherPluginsAreChecked(t *testing.T) {
+	sources := func(source, more string) string {
+		return "plugins: [{type: session-affinity-filter, parameters: {strategy: session_id, sessionIdConfig: " +
+			"{sources: [" + source + "]}}}" + more + "]"
+	}
+	weights := "plugins: [{type: endpoint-attribute-weight-scorer, parameters: {attributeKey: a, weights: {x: 1}"
+	const at = "plugins[0].parameters."
+	for name, c := range map[string]struct{ file, want string }{
+		"no producer": {sources("{attribute: mine}", ""),
+			at + "sessionIdConfig.sources[0].producer: missing; name the plugin that emits mine"},
+		"unknown producer": {sources("{attribute: mine, producer: nowhere}", ""),
+			at + "sessionIdConfig.sources[0].producer: no plugin is named \"nowhere\""},
+		"another type": {sources("{attribute: mine, producer: queue-scorer}", ", {type: queue-scorer}"),
+			at + "sessionIdConfig.sources[0].attribute: the producer has no attribute mine"},
+		"no such attribute": {sources("{attribute: mine, producer: agent-identity}", ""),
+			at + "sessionIdConfig.sources[0].attribute: the producer has no attribute mine"},
+		"not without parameters": {sources("{attribute: SessionIDDataKey}", ""),
+			at + "sessionIdConfig.sources[0].producer: no plugin is named \"session-id-producer\""},
+		"two of the type": {sources("{attribute: agent-identity}",
+			", {type: agent-identity, name: a}, {type: agent-identity, name: b}"),
+			at + "sessionIdConfig.sources[0].producer: 2 plugins are of type agent-identity: name one of them"},
+		"both": {sources("{header: x, attribute: agent-identity}", ""),
+			at + "sessionIdConfig.sources[0].attribute: stands beside header, want one of them"},
+		"none": {sources("{}", ""),
+			at + "sessionIdConfig.sources[0].header: missing, and so is attribute; want one of them"},
+		"no labels": {weights + "}}]", at + "producer: no plugin is named \"label-producer\""},
+		"other labels": {weights + ", producer: l}}, {type: label-producer, name: l, parameters: {labels: [{" +
+			"label: b, attributeKey: b}]}}]", at + "attributeKey: l has no attribute \"a\""},
+		"a tokenizer": {"plugins: [{type: token-producer, parameters: {vllm: {url: http://x}}}]",
+			at + "vllm: the tokens are estimated, no service is asked; remove it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := Load([]byte(newHead+c.file), three); !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,23 @@
+// Package points holds the plugins that serve points of a request outside of profiles, or say for other plugins what a
+// header or a label means: each has a file, and a line in Types. Admitters and detectors have packages of their own. A
+// plugin keeps no memory between requests.
+package points
+
+import "github.com/signalbox-epp/signalbox/engine/attributes"
+
+// Types maps the type name in configuration to a constructor of the plugin with its defaults. Parameters are decoded
+// onto that value, and its Validate returns what is wrong with them.
+var Types = map[string]func() any{
+	"agent-identity":                       func() any { return new(AgentIdentity) },
+	"destination-endpoint-served-verifier": func() any { return new(ServedVerifier) },
+	"label-producer":                       func() any { return new(LabelProducer) },
+	"p2p-source-producer": func() any {
+		return &CacheSource{MinCachedTokenDelta: 1, PrefillProfileName: "prefill"}
+	},
+	"session-id-producer": func() any { return new(SessionID) },
+}
+
+// Request is what has headers of a request.
+type Request interface {
+	Header(of attributes.HeaderSlot) (string, bool)
+}
