@@ -124,7 +124,7 @@ var contracts = map[string]contract{
 	}, "adapters/extproc", "TestRewrittenBodies"},
 	"an unknown objective has the priority of another one": {fault{
 		file: "adapters/extproc/headers.go", was: "key.Priority = under.Priorities[records.Label(f.objective.text)]",
-		is: "for _, key.Priority = range priorities {\n\t\t}",
+		is: "for _, key.Priority = range under.Priorities {\n\t\t}",
 	}, "adapters/extproc", "Test"},
 	"a client may say which server is to read the prompt": {fault{
 		file: "adapters/extproc/headers.go", was: "\t\t\tlist = append(list, name)\n", is: "\t\t\t_ = name\n",
