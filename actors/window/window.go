@@ -74,9 +74,10 @@ func (a *Window) learn(ctx runtime.Context[messages.WindowMsg], id messages.Endp
 	if _, learned := e.Window(); learned && limits == before {
 		return
 	}
-	endpoints.WindowWriter{Endpoint: e.Endpoint}.SetWindow(
-		endpoints.Room{Requests: limits.Requests, Tokens: limits.Tokens, Found: limits.Found})
-	a.metrics.changed(e.window.Why().Cause)
+	w, why := endpoints.WindowWriter{Endpoint: e.Endpoint}, e.window.Why()
+	w.SetWindow(endpoints.Room{Requests: limits.Requests, Tokens: limits.Tokens, Found: limits.Found})
+	w.Explain(why)
+	a.metrics.changed(why.Cause)
 	if limits.Requests > before.Requests || limits.Tokens > before.Tokens {
 		a.bell.Ring()
 	}

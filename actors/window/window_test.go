@@ -11,6 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
+	learned "github.com/signalbox-epp/signalbox/engine/window"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -95,6 +96,15 @@ func (s *scene) changes(cause string) (n float64) {
 	return n
 }
 
+// because checks what changed a window last, and how many requests the window before took.
+func (s *scene) because(e *endpoints.Endpoint, cause learned.Cause, from int) {
+	s.Helper()
+	why := e.WindowReason()
+	if why == nil || why.Cause != cause || why.From != from || !why.At.Equal(s.actor.Clock()) {
+		s.Errorf("the reason is %+v, want %v now, from %d", why, cause, from)
+	}
+}
+
 // A page moves the window of its endpoint alone. Those who wait hear of one that has grown, and of no other.
 func TestPagesMoveWindows(t *testing.T) {
 	s := newScene(t)
@@ -102,11 +112,17 @@ func TestPagesMoveWindows(t *testing.T) {
 	s.load(s.a, 16)
 	s.sample(s.a, 0, 16)
 	s.wants(s.a, 18, 24)
+	s.because(s.a, learned.Page, endpoints.FirstWindow)
 	s.capacity.Got(messages.RoomChanged{})
 	s.load(s.a, 8)
+	before, _ := s.a.Window()
 	s.sample(s.a, 10, 14)
 	s.sample(s.a, 10, 14)
 	s.wants(s.a, 14, 17)
+	s.because(s.a, learned.Page, before.Requests)
+	if queue := s.a.WindowReason().Queue; queue < 9 || queue > 10 {
+		t.Errorf("%v requests seem to have waited, want 10", queue)
+	}
 	s.wants(s.b, endpoints.FirstWindow, endpoints.FirstWindow)
 	s.capacity.Got()
 	if got := s.changes("page"); got < 2 {
@@ -140,6 +156,7 @@ func TestRequestsMoveWindows(t *testing.T) {
 	s.load(s.a, before.Requests-16)
 	s.actor.Tell(messages.ServiceEnded{Endpoint: s.a.ID, Refused: true})
 	s.wants(s.a, 8, before.Requests-1)
+	s.because(s.a, learned.Refusal, before.Requests)
 }
 
 // An endpoint that has left, or never was there, is no matter, and what was known of it goes.
@@ -163,14 +180,19 @@ func TestNothingKnownIsNoBound(t *testing.T) {
 	again := endpoints.New(messages.EndpointID{Slot: 2, Generation: 1}, messages.EndpointSpec{Address: "10.0.0.3:80"})
 	s.publish(again)
 	s.wants(again, 0, 0)
+	if why := again.WindowReason(); why != nil {
+		t.Errorf("nothing was learned, and the reason is %+v", why)
+	}
 	s.load(again, 300)
 	s.actor.Tell(messages.ServiceEnded{Endpoint: again.ID})
 	s.wants(again, 300, 300)
+	s.because(again, learned.Begun, 0)
 	s.actor.Advance(2 * time.Second)
 	s.actor.Tell(messages.ServiceEnded{Endpoint: again.ID}) // its client left, which shows nothing
 	s.wants(again, 300, 300)
 	s.actor.Tell(messages.ServiceEnded{Endpoint: again.ID, Served: true})
 	s.wants(again, 301, 400)
+	s.because(again, learned.Blind, 300)
 }
 
 // A sample without what is read of it, or none at all, changes nothing.
@@ -188,7 +210,11 @@ func TestRestartKeepsWindows(t *testing.T) {
 	s.load(s.a, 16)
 	s.sample(s.a, 0, 16)
 	before, _ := s.a.Window()
+	reason := s.a.WindowReason()
 	s.play()
 	s.sample(s.a, 1, 15)
 	s.wants(s.a, before.Requests, before.Requests)
+	if now := s.a.WindowReason(); now != reason {
+		t.Errorf("the reason is %+v, want that of before the restart, %+v", now, reason)
+	}
 }

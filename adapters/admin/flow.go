@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/window"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -109,9 +110,25 @@ type RoomView struct {
 
 // WindowView is how much load an endpoint takes before work only waits there.
 type WindowView struct {
-	Requests int  `json:"requests"`
-	Tokens   int  `json:"tokens"`  // 0 = no bound
-	Learned  bool `json:"learned"` // false = nothing is known yet
+	Requests int      `json:"requests"` // 0 = no bound
+	Tokens   int      `json:"tokens"`   // 0 = no bound
+	Learned  bool     `json:"learned"`  // false = nothing is known yet
+	Why      *WhyView `json:"why"`      // null = nothing is known yet
+}
+
+// WhyView says what a window was changed by last.
+type WhyView struct {
+	Cause      string  `json:"cause"` // as metrics have it
+	From       int     `json:"from"`  // requests of the window before; 0 = there was none
+	Queue      float64 `json:"queue"` // requests that waited at the endpoint, as it seemed
+	AgeSeconds seconds `json:"age_seconds"`
+
+	cause window.Cause
+}
+
+// Why returns the view of a reason at a time.
+func Why(of window.Why, now time.Time) *WhyView {
+	return &WhyView{of.Cause.String(), of.From, of.Queue, seconds(now.Sub(of.At)), of.Cause}
 }
 
 // flowsShown says how many flows of a band are shown.
@@ -331,23 +348,35 @@ func (p *FlowPage) writeRoom(b *strings.Builder) {
 	}
 	b.WriteString("\nroom at the endpoints\n")
 	rows := [][]string{{"endpoint", "inflight", "tokens", "room", "window"}}
+	reasons := [][]string{{"endpoint", "from", "ago", "because"}}
 	for i := range p.Endpoints {
 		e := &p.Endpoints[i]
 		room := "-"
 		if e.Room != nil {
 			room = map[bool]string{true: "yes", false: "no"}[*e.Room]
 		}
+		address := clip(clean(e.Address), addressColumns)
 		rows = append(rows, []string{
-			clip(clean(e.Address), addressColumns), strconv.Itoa(e.InflightRequests), strconv.Itoa(e.InflightTokens),
-			room, e.Window.text(),
+			address, strconv.Itoa(e.InflightRequests), strconv.Itoa(e.InflightTokens), room, e.Window.text(),
 		})
+		if e.Window != nil && e.Window.Why != nil {
+			why := e.Window.Why
+			reasons = append(reasons, []string{address, why.from(), why.AgeSeconds.text(), why.text()})
+		}
 	}
 	table(b, "  ", "lrrll", rows)
+	if len(reasons) > 1 {
+		b.WriteString("\nwhat changed windows last\n")
+		table(b, "  ", "lrrl", reasons)
+	}
 }
 
 func (w *WindowView) text() string {
 	if w == nil {
 		return "-"
+	}
+	if w.Requests == 0 {
+		return "no bound yet"
 	}
 	text := plural(w.Requests, "request")
 	if w.Tokens > 0 {
@@ -357,4 +386,33 @@ func (w *WindowView) text() string {
 		text += ", not learned yet"
 	}
 	return text
+}
+
+// from returns how many requests the window before took.
+func (w *WhyView) from() string {
+	if w.From == 0 {
+		return "-"
+	}
+	return plural(w.From, "request")
+}
+
+// text returns the reason in plain words; "" = the cause has none.
+func (w *WhyView) text() string {
+	waited := "no request waited"
+	if w.Queue > 0 {
+		waited = digits(w.Queue) + " requests waited"
+	}
+	switch w.cause {
+	case window.Begun:
+		return "it is new, and takes what was in flight"
+	case window.FirstTokens:
+		return "first tokens came as if " + waited
+	case window.Page:
+		return "by the metrics page, " + waited
+	case window.Refusal:
+		return "the server refused a request because it was full"
+	case window.Blind:
+		return "nothing tells whether requests wait, and so it grows"
+	}
+	return ""
 }

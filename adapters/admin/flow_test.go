@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/window"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -71,9 +72,11 @@ func showing(answer messages.FlowsAnswered, detector string) (Config, *messages.
 		Room: func() ([]RoomView, string) {
 			return []RoomView{
 				{Address: "10.0.0.1:8000", InflightRequests: 17, InflightTokens: 20_000, Room: &yes,
-					Window: &WindowView{Requests: 20, Tokens: 30_000, Learned: true}},
+					Window: &WindowView{Requests: 20, Tokens: 30_000, Learned: true, Why: Why(
+						window.Why{Cause: window.Page, Queue: 5.25, At: noon.Add(-4 * time.Second), From: 24}, noon)}},
 				{Address: "10.0.0.2:8000", InflightRequests: 16, Room: &no, Window: &WindowView{Requests: 16}},
-				{Address: "10.0.0.3:8000"},
+				{Address: "10.0.0.3:8000", Room: &yes, Window: &WindowView{}},
+				{Address: "10.0.0.4:8000"},
 			}, detector
 		},
 	}
@@ -95,6 +98,23 @@ func TestFlowPage(t *testing.T) {
 	cfg.Flow.Room = func() ([]RoomView, string) { return nil, "" }
 	transcript(t, "flow-none", get(cfg, "/debug/flow"))
 	transcript(t, "flow-none-json", get(cfg, "/debug/flow?format=json"))
+}
+
+// Each cause of a change has words of its own, and so has a server where none waits.
+func TestReasonsOfWindowsAreInPlainWords(t *testing.T) {
+	said := map[string]window.Cause{}
+	for _, c := range window.Causes() {
+		text := Why(window.Why{Cause: c, Queue: 2}, noon).text()
+		if other, ok := said[text]; ok || text == "" {
+			t.Errorf("%v is told as %q, and so is %v", c, text, other)
+		}
+		said[text] = c
+	}
+	for _, c := range []window.Cause{window.FirstTokens, window.Page} {
+		if text := Why(window.Why{Cause: c}, noon).text(); !strings.HasSuffix(text, "no request waited") {
+			t.Errorf("%v without a queue is told as %q", c, text)
+		}
+	}
 }
 
 // takes returns a capacity that never answers.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
+	learned "github.com/signalbox-epp/signalbox/engine/window"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -163,6 +164,10 @@ func (e *Endpoint) Window() (room Room, learned bool) {
 	}
 	return Room{}, false
 }
+
+// WindowReason returns why the window is what it is; nil = it was not learned. A reader of both may find the reason of
+// the window before, or of the one after.
+func (e *Endpoint) WindowReason() *learned.Why { return e.window.why.Load() }
 
 // Counters returns the endpoint's load. The three numbers are read one after the other, so that a pick made meanwhile
 // may be in some of them only.

@@ -112,6 +112,7 @@ func (r Room) and(other Room) Room {
 type window struct {
 	requests, tokens atomic.Int64
 	found            atomic.Bool // a part of it can be kept free
+	why              atomic.Pointer[learned.Why]
 }
 
 // FirstWindow is the window of an endpoint of which no more is known than that its pages are read: how many requests it

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/outlier"
+	learned "github.com/signalbox-epp/signalbox/engine/window"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -77,6 +78,9 @@ func (w WindowWriter) SetWindow(r Room) {
 	w.window.tokens.Store(int64(r.Tokens))
 	w.window.found.Store(r.Found)
 }
+
+// Explain says why the bound in force is what it is.
+func (w WindowWriter) Explain(why learned.Why) { w.window.why.Store(&why) }
 
 // OutlierWriter is the handle by which the outlier actor, its only holder, writes an endpoint's status.
 type OutlierWriter struct{ *Endpoint }

@@ -7,6 +7,7 @@ type Why struct {
 	Cause Cause
 	Queue float64 // requests that waited at the endpoint, as it seemed
 	At    time.Time
+	From  int // requests of the window before; 0 = there was none
 }
 
 // Cause is what a window was changed by. The set is closed.

@@ -151,8 +151,9 @@ func (w *Window) Sampled(now time.Time, s Sample, load Load) {
 		}
 		w.shrink(now, load, queue, Why{Cause: Page, Queue: queue})
 	case queue >= Slack && w.page.waitedBefore && load.Held && w.found > 0 && !w.limits(load):
+		why := Why{Cause: Page, Queue: queue, From: int(w.requests)}
 		w.requests = max(w.requests-1, 1) // what is kept free is not there
-		w.change(now, 0, Why{Cause: Page, Queue: queue})
+		w.change(now, 0, why)
 	case queue >= 1 || !w.first.quiet(now) && w.first.queue(now) > Slack:
 	case w.limits(load):
 		w.grow(now, load, 2, Why{Cause: Page, Queue: queue})
@@ -181,6 +182,7 @@ func (w *Window) Refused(now time.Time, load Load) {
 
 // grow makes the window larger, by at least so much.
 func (w *Window) grow(now time.Time, load Load, least float64, why Why) {
+	why.From = int(w.requests)
 	step := max(2, w.requests/gentle)
 	if w.found > 0 {
 		step = min(step, max(least, math.Abs(w.requests-w.found)/2))
@@ -196,6 +198,7 @@ func (w *Window) grow(now time.Time, load Load, least float64, why Why) {
 
 // creep makes the window a little larger, and more once it is far from what was found.
 func (w *Window) creep(now time.Time, why Why) {
+	why.From = int(w.requests)
 	step := max(1, math.Abs(w.requests-w.found)/8)
 	w.requests = min(w.requests+step, most)
 	w.change(now, step, why)
@@ -210,6 +213,7 @@ func (w *Window) shrink(now time.Time, load Load, queue float64, why Why) {
 		w.first.restart()
 		return
 	}
+	why.From = int(w.requests)
 	w.requests, w.found = to, to
 	w.change(now, 0, why)
 }

@@ -71,6 +71,9 @@ func (t *tree) room() (views []admin.RoomView, detector string) {
 		}
 		if r.Windowed {
 			v.Window = &admin.WindowView{Requests: r.Bound.Requests, Tokens: r.Bound.Tokens, Learned: r.Learned}
+			if why := r.WindowReason(); why != nil {
+				v.Window.Why = admin.Why(*why, t.picker.System().Now())
+			}
 		}
 		views = append(views, v)
 	}
