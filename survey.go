@@ -63,13 +63,15 @@ func (p *Picker) Room() (all []Room, detector string) {
 		detector = plan.Detector().Name
 	}
 	for i, e := range snap.Endpoints {
-		r := Room{Endpoint: e, Bound: plan.Bounds(1)}
+		r := Room{Endpoint: e}
 		if i < len(free) {
 			r.Free = free[i]
 		}
-		if r.Bound.Learned {
+		of := plan.Bounds(1)
+		r.Bound, _ = e.Bound(of)
+		if of.Learned {
 			r.Windowed = true
-			r.Bound, r.Learned = e.Window()
+			_, r.Learned = e.Window()
 		}
 		all = append(all, r)
 	}

@@ -75,6 +75,7 @@ type source struct {
 	due      time.Time // of the next fetch; zero = the interval decides
 	answered bool      // at least once, since the server's last restart
 	failures int       // in a row
+	inflight int       // requests at the endpoint when the newest fetch began; set for the metrics page
 }
 
 func (f *source) begin(now time.Time, number uint32) {
@@ -104,6 +105,7 @@ func (s *Scraper) step(ctx runtime.Context[messages.ScraperMsg]) {
 	}
 	if s.readsPage() && !s.page.pending && !now.Before(s.pageDue()) {
 		s.page.begin(now, s.target.BeginScrape())
+		s.page.inflight = s.target.Inflight()
 		if !s.fetcher.FetchMetrics(s.assigned.Spec, "", s.page.number, ctx.Port()) {
 			s.metrics.metrics.fail()
 			s.pageFailed("the fetcher is closed")

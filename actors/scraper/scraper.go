@@ -252,10 +252,16 @@ func (s *Scraper) pageFailed(why string) {
 }
 
 func (s *Scraper) sample(r messages.Reading, every time.Duration) *endpoints.Sample {
-	return &endpoints.Sample{
+	sample := &endpoints.Sample{
 		At: s.page.began, Interval: every, Number: s.page.number, Engine: s.server.engine,
 		Values: s.server.totals.values(r, s.page.began),
 	}
+	var before endpoints.Places
+	if last := s.target.Sample(); last != nil {
+		before = last.Places
+	}
+	sample.Places = before.Next(s.page.inflight, &sample.Values)
+	return sample
 }
 
 // sameStart is how many seconds two start times that pages give of one process may differ, for clocks are corrected.

@@ -31,11 +31,31 @@ func TestPageBecomesTheSample(t *testing.T) {
 	s.stage.Tell(messages.ScrapeFinished{Number: n, Took: 30 * time.Millisecond, PageBytes: 50 << 10,
 		Reading: told.Reading("vllm")})
 	want := &endpoints.Sample{At: at, Interval: time.Second, Number: n, Engine: "vllm", Values: told.Values()}
+	want.Places = endpoints.Places{}.Next(0, &want.Values)
 	if got := s.target.Sample(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 	s.counts("signalbox_fetches_total", 1, "answered", "metrics-data-source")
 	s.counts("signalbox_metrics_page_bytes_total", 50<<10)
+}
+
+// What pages show of how many requests the endpoint takes goes on from page to page, by the load of when each scrape
+// began.
+func TestPlacesGoOnFromPageToPage(t *testing.T) {
+	s := newScene(t, pages)
+	var want endpoints.Places
+	for i, waiting := range []float64{0, 40, 1} {
+		_, n := s.asks()
+		inflight := s.target.Inflight()
+		for range 30 {
+			endpoints.LoadWriter(s.target).Add(1)
+		}
+		s.stage.Tell(answer(n, waiting))
+		got := s.target.Sample()
+		if want = want.Next(inflight, &got.Values); inflight != 30*i || got.Places != want {
+			t.Errorf("page %d: %+v with %d in flight, want %+v", i, got.Places, inflight, want)
+		}
+	}
 }
 
 func TestWhatAPageDoesNotSay(t *testing.T) {

@@ -237,7 +237,7 @@ func (l *loader) evictions(s *flowControlSection) {
 	}
 	q := l.config.Queueing
 	q.Evictions, q.Settles = policies, sampleSettles
-	if l.config.Plan.Bounds(1) != (endpoints.Room{}) {
+	if bound := l.config.Plan.Bounds(1); bound != (endpoints.Room{}) && bound.Waiting == 0 {
 		q.Settles = loadSettles
 	}
 	if len(q.Priorities) == 0 || q.Priorities[len(q.Priorities)-1] >= 0 {

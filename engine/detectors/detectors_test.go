@@ -109,13 +109,27 @@ func check(t *testing.T, full, want float64, kept, wantKept []bool) {
 	}
 }
 
-// What was picked for a server since it said how long its queue is may run at once, and does not fill it.
-func TestUtilizationGoesByTheQueueThatServersReport(t *testing.T) {
+// For the saturation of the pool the queue counts that a server has told. For room at the server what was picked for it
+// since counts, too: only as many as it takes at once, and as may wait.
+func TestUtilizationCountsPicksForRoom(t *testing.T) {
+	picked := func(waiting, running, since int) scheduletest.Endpoint {
+		e := works(waiting + running)
+		e.Sample.Values, e.PickedSince = endpointstest.Load(waiting, running, 0), since
+		return e
+	}
 	d := detectors.Types["utilization-detector"]()
-	busy := says(1, 0)
-	busy.PickedSince = 9
-	if full, _ := seen(t, d, []scheduletest.Endpoint{busy}); full != .2 {
-		t.Errorf("saturation %v with a queue of 1 and 9 picks since, want 0.2", full)
+	full, kept := seen(t, d, servers{picked(1, 20, 3), picked(1, 20, 4), picked(5, 20, 0), picked(0, 0, 20)})
+	if math.Abs(full-.35) > 1e-9 || !reflect.DeepEqual(kept, []bool{true, false, false, true}) {
+		t.Errorf("saturation %v, and keeps %v", full, kept)
+	}
+}
+
+// A queue that another source than the metrics page tells of says nothing of what was picked since.
+func TestUtilizationOfAQueueThatThePageDoesNotTell(t *testing.T) {
+	e := says(-1, .5)
+	e.PickedSince = 100
+	if _, kept := seen(t, detectors.Types["utilization-detector"](), servers{e}); !kept[0] {
+		t.Error("a server without a queue has no room")
 	}
 }
 
@@ -177,9 +191,9 @@ func TestRoomBelowACeiling(t *testing.T) {
 		"hybrid": {concurrency("hybrid", 0), .2, []scheduletest.Endpoint{works(1), works(2)}, []bool{true, false},
 			endpoints.Room{Requests: 2, Tokens: 200}},
 		"queue": {utilization, .4, []scheduletest.Endpoint{says(1, 0), says(2, 0)}, []bool{true, false},
-			endpoints.Room{}},
+			endpoints.Room{Waiting: 2}},
 		"cache": {utilization, .5, []scheduletest.Endpoint{says(0, .39), says(0, .4)}, []bool{true, false},
-			endpoints.Room{}},
+			endpoints.Room{Waiting: 3}},
 		"window": {new(detectors.Learning), .5, []scheduletest.Endpoint{windowed(9, 23, 0), windowed(10, 23, 0)},
 			[]bool{true, false}, endpoints.Room{Learned: true, Share: .5}},
 		"a place at which none waits": {new(detectors.Learning), 1,
@@ -192,7 +206,7 @@ func TestRoomBelowACeiling(t *testing.T) {
 			[]scheduletest.Endpoint{windowed(4, 20, 1000), windowed(5, 20, 1000)}, []bool{true, false},
 			endpoints.Room{Learned: true, Share: .5}},
 		"nothing queued": {utilization, 1e-9, []scheduletest.Endpoint{says(0, 0), says(1, 0)}, []bool{true, false},
-			endpoints.Room{}},
+			endpoints.Room{Waiting: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := scheduletest.Room(t, c.gate, c.ceiling, c.all...); !reflect.DeepEqual(got, c.want) {

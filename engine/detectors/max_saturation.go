@@ -126,6 +126,7 @@ func (d *MaxSaturation) Bounds(ceiling float64) endpoints.Room {
 		}
 		of := gate.Bounds(ceiling)
 		all.Requests, all.Tokens = lesser(all.Requests, of.Requests), lesser(all.Tokens, of.Tokens)
+		all.Waiting = lesser(all.Waiting, of.Waiting)
 		if of.Learned {
 			all.Learned, all.Share = true, of.Share
 		}

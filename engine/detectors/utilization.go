@@ -17,9 +17,12 @@ import (
 // status 429. A ratio that a server does not report does not count; a server that reports neither, whose answer is too
 // old, or that never answered, counts as one that is just full. A server whose first answer is awaited does not count.
 // In a profile it is a filter: it keeps the servers that are below both thresholds by fresh answers,
-// and all of them if there are none.
+// and all of them if there are none. For the filter, and for the feature gate flowControl, the queue is bounded at all
+// times: a server has room for the requests that the newest page says it has room for, for one more with each that
+// ends, and, while none waits there, for some more than ever ran there, which the next page tells of.
 type Utilization struct {
-	// QueueDepthThreshold is the queue, in requests, of a full server, without what was picked for it since it said so.
+	// QueueDepthThreshold is the queue, in requests, of a full server. For the saturation of the pool that is what it
+	// said last.
 	QueueDepthThreshold int `json:"queueDepthThreshold"`
 	// KVCacheUtilThreshold is the KV cache use of a full server, above 0, at most 1.
 	KVCacheUtilThreshold float64 `json:"kvCacheUtilThreshold"`
@@ -100,18 +103,29 @@ func (d *Utilization) Filter(in *schedule.Input, keep []bool) {
 	}
 }
 
-// Bounds returns none: what servers report says how full they are.
-func (d *Utilization) Bounds(float64) endpoints.Room { return endpoints.Room{} }
+// Bounds returns how many requests may wait at a server, as far as the ceiling goes.
+func (d *Utilization) Bounds(ceiling float64) endpoints.Room {
+	return endpoints.Room{Waiting: endpoints.Part(d.QueueDepthThreshold, ceiling*(1+d.Headroom))}
+}
 
 // Room keeps the servers that have room.
 func (d *Utilization) Room(in *schedule.Input, keep []bool) {
 	queues, caches := in.Numbers(d.queue), in.Numbers(d.cache)
-	mostQueue := float64(d.QueueDepthThreshold) * (1 + d.Headroom) * in.Ceiling()
+	mostQueue := d.Bounds(in.Ceiling()).Waiting
 	mostCache := d.KVCacheUtilThreshold * (1 + d.Headroom) * in.Ceiling()
 	for i := range keep {
 		queue, cache := queues.At(i), caches.At(i)
-		keep[i] = d.known(in, i, queue, cache) && !(queue >= mostQueue) && !(cache >= mostCache)
+		keep[i] = d.known(in, i, queue, cache) && !(cache >= mostCache) && d.admits(in, i, queue, mostQueue)
 	}
+}
+
+// admits reports whether less than so many requests wait at candidate i. Until the next page that is known of a queue
+// that the endpoint's own page tells; a queue that another source tells of stays what it was.
+func (d *Utilization) admits(in *schedule.Input, i int, queue float64, most int) bool {
+	if room, known := in.Waiting(i, most); known && !math.IsNaN(queue) {
+		return room
+	}
+	return !(queue >= float64(most))
 }
 
 // Unknown returns how many servers no fresh answer tells of. Those whose first answer is awaited are not among them.

@@ -20,6 +20,7 @@ type Sample struct {
 	Interval time.Duration // to the next scrape, as planned; see FreshUntil
 	Number   uint32        // of the scrape
 	Engine   string        // as in messages.Reading
+	Places   Places        // as of this page
 	Values
 }
 

@@ -70,6 +70,7 @@ func (l *load) change(f func(scrapes) scrapes) scrapes {
 type Room struct {
 	Requests int // at most; 0 = no bound
 	Tokens   int // prompt tokens of requests beside the one that is added: below that; 0 = no bound
+	Waiting  int // requests that wait at the endpoint, by its newest page and what was sent since; 0 = no bound
 
 	Learned bool    // the endpoint's window bounds its load, too
 	Share   float64 // of that window; 0 = all of it

@@ -41,11 +41,11 @@ func (w LoadWriter) Add(tokens int) Pick { return w.load.add(tokens) }
 
 // Take is Add if there is room. Otherwise it changes nothing and returns false.
 func (w LoadWriter) Take(tokens int, room Room) (Pick, bool) {
-	if room.Learned {
-		window, _ := w.Window()
-		room = window.Part(room.Share).and(room)
+	bound, some := w.Bound(room)
+	if !some {
+		return Pick{}, false
 	}
-	return w.load.take(tokens, room)
+	return w.load.take(tokens, bound)
 }
 
 // Remove takes a pick back.

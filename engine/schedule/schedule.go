@@ -78,6 +78,17 @@ func (in *Input) Window(i int) endpoints.Room {
 	return window
 }
 
+// Waiting reports whether candidate i has room for one request more where so many may wait, by its newest metrics page
+// and by what was sent and has ended since. known is false if that page does not say how many wait.
+func (in *Input) Waiting(i, most int) (room, known bool) {
+	v, at := in.run.view, in.candidates.place[i]
+	if sample := v.known[at].sample; sample == nil || !sample.Places.Known {
+		return false, false
+	}
+	bound, some := v.sources[at].Bound(endpoints.Room{Waiting: most})
+	return some && v.load[at].Inflight < bound.Requests, true
+}
+
 // Picked returns the endpoint that an earlier run ranked first; false = it picked nothing.
 func (in *Input) Picked(r *Result) (Candidate, bool) {
 	if r.Ranked.Len() == 0 {

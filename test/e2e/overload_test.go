@@ -51,9 +51,8 @@ var overloads = map[string]string{
 	"concurrency-detector": overloadText + "  saturationDetector: {pluginRef: concurrency-detector}\n",
 }
 
-// overloadBounds are how many may wait at a server (p95). There is none for utilization-detector: it goes by pages
-// alone, so it bounds what waits when a page is read, but not what is sent until the next one.
-var overloadBounds = map[string]int{"learning-detector": 2, "concurrency-detector": 2}
+// overloadMost is how many may wait at a server (p95) with flow control.
+const overloadMost = 2
 
 // overloaded is what was measured of one of them.
 type overloaded struct {
@@ -89,8 +88,8 @@ func TestEnvoyOverloadWaitsInThePicker(t *testing.T) {
 				if name == "none" {
 					continue
 				}
-				if most, ok := overloadBounds[name]; ok && o.p95() > most {
-					t.Errorf("%s: %d wait at a server (p95), want %d at most", name, o.p95(), most)
+				if o.p95() > overloadMost {
+					t.Errorf("%s: %d wait at a server (p95), want %d at most", name, o.p95(), overloadMost)
 				}
 				if ratio < 0.95 {
 					t.Errorf("%s: %.3f of the tokens, want 0.95", name, ratio)

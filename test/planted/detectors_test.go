@@ -22,7 +22,7 @@ var detectors = map[string]contract{
 		file: "engine/detectors/utilization.go", was: "c > full {", is: "c < full {",
 	}, "engine/detectors", "TestUtilization"},
 	"a server at its threshold has room": {fault{
-		file: "engine/detectors/utilization.go", was: "!(queue >= mostQueue)", is: "!(queue > mostQueue)",
+		file: "engine/endpoints/places.go", was: "if p.Waiting >= allowed {", is: "if p.Waiting > allowed {",
 	}, "engine/detectors", "TestUtilization"},
 	"headroom moves saturation": {fault{
 		file: "engine/detectors/utilization.go", was: "q := queues.At(i) / float64(d.QueueDepthThreshold)",

@@ -125,8 +125,8 @@ var usageLimits = map[string]contract{
 	}, "engine/schedule", "TestNoCeiling"},
 	"queues know no ceiling": {fault{
 		file: "engine/detectors/utilization.go",
-		was:  "float64(d.QueueDepthThreshold) * (1 + d.Headroom) * in.Ceiling()",
-		is:   "float64(d.QueueDepthThreshold) * (1 + d.Headroom)",
+		was:  "endpoints.Part(d.QueueDepthThreshold, ceiling*(1+d.Headroom))",
+		is:   "endpoints.Part(d.QueueDepthThreshold, 1+d.Headroom)",
 	}, "engine/detectors", "TestRoomBelow"},
 	"a band that is held back is always served": {fault{
 		file: "engine/ceilings/soft_reflective.go", was: "if !open {", is: "if false {",

@@ -193,6 +193,7 @@ func pool(now time.Time, all []Endpoint) (*endpoints.Snapshot, matches) {
 		}
 		number := w.BeginScrape() // the queue of the sample has all that is in flight
 		if !e.Unread {
+			e.Sample.Places = endpoints.Places{}.Next(e.Inflight, &e.Sample.Values)
 			w.Publish(&e.Sample)
 			w.SampleInForce(number)
 		}
