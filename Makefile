@@ -6,14 +6,15 @@ SHELL := /bin/bash
 GO ?= go
 # Tools are built once, into Go's cache. Their versions are pinned in a go.mod of their own, apart from the product's.
 TOOL := $(GO) tool -modfile=test/tools/go.mod
-# Git ignores this folder and $(BIN).
+# Git ignores these folders and $(BIN).
 ENVOY_FOLDER := .envoy
+KUBELAB_FOLDER := .kubelab
 # ENVOY_VERSION selects a pinned version, such as 1.36.2 or 1.39.3. Without it, $ENVOY, an envoy on PATH or the newest one is used.
 FETCH := deploy/envoy/fetch.sh $(ENVOY_FOLDER) $(ENVOY_VERSION)
 BIN := bin
 COMMA := ,
 # Test packages that have a target of their own. The target unit runs all others.
-OWN_TARGET := /test/(sim|chaos|planted|conformance|e2e|lint)$$
+OWN_TARGET := /test/(sim|chaos|planted|conformance|e2e|lint|kube)$$
 # End-to-end tests that only make ci runs, because they take seven minutes.
 AT_LENGTH := ^TestEnvoy(LanesAccountAlike|OverloadEjectsNothing|ModelServers|ConversationsReturn|FollowsAThousandEndpoints)$$
 AT_LENGTH := $(AT_LENGTH)|^TestEnvoy(TakesPicksWhileThePoolChanges|IsAskedToShowBodies|SplitsPrefillFromDecode)$$
@@ -114,6 +115,16 @@ e2e-vllm: ## The same against running vLLMs: ENDPOINTS=ip:port,ip:port, none = s
 	ENVOY="$$envoy" ENDPOINTS="$(ENDPOINTS)" STOP='$(STOP)' START='$(START)' OPENAI_PYTHON="$(OPENAI_PYTHON)" \
 	$(GO) test -count=1 -v -run '^TestEnvoy(OpenAIClient|ConversationsReturn|ModelServers)$$' ./test/e2e
 
+# The binary is kept by the hash of its source. Building it takes 4 to 10 minutes of a core once, then nothing.
+.PHONY: kubelab
+kubelab: | need-go ## Build a kube-apiserver for tests, which takes 4 to 10 minutes the first time
+	@test/kubelab/build.sh $(KUBELAB_FOLDER)
+
+.PHONY: kube
+kube: | need-go ## Discovery through Kubernetes on a real kube-apiserver; KUBELAB=path, else what make kubelab builds
+	@export KUBELAB="$${KUBELAB:-$$(test/kubelab/build.sh $(KUBELAB_FOLDER))}"; \
+	$(GO) test -count=1 -v -timeout 10m ./test/kube
+
 .PHONY: ci
 ci: ## Lint, vet, race, a little fuzzing, each benchmark once, the release, planted faults, then test
 	$(MAKE) lint
@@ -142,7 +153,7 @@ vet: ## go vet
 # intended, and so is what runs in one goroutine: the plays of test/bench in virtual time, and what reads the source.
 .PHONY: race
 race: ## Tests under the race detector (needs a C compiler); LONG=yes adds those of end to end that see nothing new
-	@envoy=$$($(FETCH)) || true; packages=$$($(GO) list ./... | grep -v -E '/test/(bench|bench/affinity|bench/overload|arch|planted|lint|e2e)$$'); \
+	@envoy=$$($(FETCH)) || true; packages=$$($(GO) list ./... | grep -v -E '/test/(bench|bench/affinity|bench/overload|arch|planted|lint|e2e|kube)$$'); \
 	export ENVOY="$$envoy" CGO_ENABLED=1; \
 	$(GO) test -race -timeout 20m -skip '^TestPlanted' $$packages; \
 	$(GO) test -race -timeout 30m ./test/e2e $(if $(LONG),-long)
@@ -176,4 +187,4 @@ envoy: ## Make the pinned Envoy available ($ENVOY and PATH win)
 
 .PHONY: clean
 clean: ## Remove what the other targets made
-	rm -rf $(BIN) dist $(ENVOY_FOLDER)
+	rm -rf $(BIN) dist $(ENVOY_FOLDER) $(KUBELAB_FOLDER)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -54,7 +55,8 @@ func decode(part string, raw json.RawMessage, into any) error {
 	err := json.Unmarshal(raw, into)
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		return fmt.Errorf("%s.%s: got %s, want %s", part, wrong.Field, wrong.Value, kindOf(wrong))
+		path := strings.TrimSuffix(part+"."+wrong.Field, ".") // the field of the part itself has no name
+		return fmt.Errorf("%s: got %s, want %s", path, wrong.Value, kindOf(wrong))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", part, err)

@@ -1,0 +1,300 @@
+package kube
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// cluster is a kube-apiserver that runs, and its administrator.
+type cluster struct {
+	folder string
+	http   *http.Client
+	server string // URL
+	token  string
+
+	cmd   *exec.Cmd
+	input io.Closer // held open as long as the process is to live
+	ended chan struct{}
+}
+
+// object is an object as JSON has it.
+type object map[string]any
+
+// startCluster starts a kube-apiserver over a folder. It is tried twice, for another process may take its port.
+func startCluster(folder string) (*cluster, error) {
+	c := &cluster{folder: folder}
+	err := c.start()
+	if err != nil {
+		err = cmp.Or(os.RemoveAll(folder), c.start())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, c.connect()
+}
+
+// start starts the process, which has its objects from before.
+func (c *cluster) start() error {
+	c.cmd, c.ended = exec.Command(labBinary, c.folder), make(chan struct{})
+	input, err := c.cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	output, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	log := &bytes.Buffer{} // read once the process has ended
+	c.input, c.cmd.Stderr = input, log
+	if err := c.cmd.Start(); err != nil {
+		return err
+	}
+	ready := make(chan bool, 1)
+	go func() {
+		line, _ := bufio.NewReader(output).ReadString('\n')
+		ready <- strings.HasPrefix(line, "ready ")
+		_, _ = io.Copy(io.Discard, output)
+		_ = c.cmd.Wait() // it is killed
+		close(c.ended)
+	}()
+	if <-ready {
+		return nil
+	}
+	c.stop()
+	return fmt.Errorf("kube-apiserver is not ready:\n%s", log.Bytes()[max(0, log.Len()-4000):])
+}
+
+// connect reads how the API server is reached.
+func (c *cluster) connect() error {
+	text, err := os.ReadFile(c.kubeconfig())
+	if err != nil {
+		return err
+	}
+	var config struct {
+		Clusters []struct {
+			Cluster struct {
+				Server string `yaml:"server"`
+				CA     string `yaml:"certificate-authority"`
+			} `yaml:"cluster"`
+		} `yaml:"clusters"`
+		Users []struct {
+			User struct {
+				Token string `yaml:"token"`
+			} `yaml:"user"`
+		} `yaml:"users"`
+	}
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		return err
+	}
+	pem, err := os.ReadFile(config.Clusters[0].Cluster.CA)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	c.http = &http.Client{
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true},
+		Timeout:   20 * time.Second,
+	}
+	c.server, c.token = config.Clusters[0].Cluster.Server, config.Users[0].User.Token
+	return nil
+}
+
+func (c *cluster) kubeconfig() string { return filepath.Join(c.folder, "kubeconfig") }
+
+// kubeconfigOf writes a kubeconfig of another user.
+func (c *cluster) kubeconfigOf(t *testing.T, token string) string {
+	t.Helper()
+	text, err := os.ReadFile(c.kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, bytes.ReplaceAll(text, []byte(c.token), []byte(token)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// kill ends the process without notice, and waits for that.
+func (c *cluster) kill() {
+	_ = c.cmd.Process.Kill()
+	<-c.ended
+}
+
+// stop ends the process.
+func (c *cluster) stop() {
+	_ = c.input.Close()
+	select {
+	case <-c.ended:
+	case <-time.After(20 * time.Second):
+		c.kill()
+	}
+}
+
+// do calls the API server. Body is an object, bytes of YAML, or nil. A status of 300 or more is an error.
+func (c *cluster) do(method, path, contentType string, body any) (object, error) {
+	text, isText := body.([]byte)
+	if !isText && body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	request, err := http.NewRequestWithContext(context.Background(), method, c.server+path, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+c.token)
+	request.Header.Set("Content-Type", cmp.Or(contentType, "application/json"))
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode >= http.StatusMultipleChoices {
+		return nil, fmt.Errorf("%s %s: %d %s", method, path, response.StatusCode, answer)
+	}
+	var o object
+	return o, json.Unmarshal(answer, &o)
+}
+
+// define stores definitions of resources, and waits until the API server has them.
+func (c *cluster) define(files ...string) error {
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+		made, err := c.do(http.MethodPost, path, "application/yaml", text)
+		if err != nil {
+			return err
+		}
+		spec := made["spec"].(map[string]any)
+		group := fmt.Sprintf("/apis/%v/v1/%v", spec["group"], spec["names"].(map[string]any)["plural"])
+		err = errors.New("not looked at")
+		for end := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(end); {
+			_, err = c.do(http.MethodGet, group, "", nil)
+			<-time.After(10 * time.Millisecond)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var namespaces atomic.Int64
+
+// space is a namespace of a cluster, for one test.
+type space struct {
+	*cluster
+	t    *testing.T
+	name string
+}
+
+func newSpace(t *testing.T, c *cluster) *space {
+	t.Helper()
+	s := &space{cluster: c, t: t, name: fmt.Sprintf("test-%d", namespaces.Add(1))}
+	s.must(http.MethodPost, "/api/v1/namespaces", "", object{"metadata": object{"name": s.name}})
+	return s
+}
+
+func (s *space) must(method, path, contentType string, body any) object {
+	s.t.Helper()
+	o, err := s.do(method, path, contentType, body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return o
+}
+
+func (s *space) pods() string { return "/api/v1/namespaces/" + s.name + "/pods" }
+
+func (s *space) pools(group string) string {
+	return "/apis/" + group + "/v1/namespaces/" + s.name + "/inferencepools"
+}
+
+const poolGroup = "inference.networking.k8s.io"
+
+// pod creates a pod that is Ready at an address.
+func (s *space) pod(name, ip string, labels map[string]string, annotations map[string]string) {
+	s.t.Helper()
+	s.must(http.MethodPost, s.pods(), "", object{
+		"metadata": object{"name": name, "labels": labels, "annotations": annotations},
+		"spec":     object{"containers": []object{{"name": "vllm", "image": "vllm"}}},
+	})
+	s.status(name, ip, true)
+}
+
+// status writes what a kubelet would.
+func (s *space) status(name, ip string, ready bool) {
+	s.t.Helper()
+	is := "False"
+	if ready {
+		is = "True"
+	}
+	s.merge(s.pods()+"/"+name+"/status", object{"status": object{
+		"phase": "Running", "podIP": ip, "podIPs": []object{{"ip": ip}},
+		"conditions": []object{{"type": "Ready", "status": is}},
+	}})
+}
+
+func (s *space) merge(path string, patch object) {
+	s.t.Helper()
+	s.must(http.MethodPatch, path, "application/merge-patch+json", patch)
+}
+
+// remove deletes an object at once.
+func (s *space) remove(path string) {
+	s.t.Helper()
+	s.must(http.MethodDelete, path+"?gracePeriodSeconds=0", "", nil)
+}
+
+// pool creates the InferencePool llama of the pods with app=vllm.
+func (s *space) pool(ports ...int) {
+	s.t.Helper()
+	s.must(http.MethodPost, s.pools(poolGroup), "", poolObject(poolGroup, "llama", ports...))
+}
+
+func poolObject(group, name string, ports ...int) object {
+	return object{
+		"apiVersion": group + "/v1", "kind": "InferencePool", "metadata": object{"name": name},
+		"spec": object{
+			"selector": object{"matchLabels": object{"app": "vllm"}}, "targetPorts": portObjects(ports),
+			"endpointPickerRef": object{"name": "picker", "port": object{"number": 9002}},
+		},
+	}
+}
+
+func portObjects(ports []int) (all []object) {
+	for _, p := range ports {
+		all = append(all, object{"number": p})
+	}
+	return all
+}
+
+var vllm = map[string]string{"app": "vllm"}

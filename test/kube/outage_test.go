@@ -1,0 +1,100 @@
+package kube
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// newCluster starts a kube-apiserver of a test's own.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "kube") // short, unlike t.TempDir, for it holds sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	c, err := startCluster(filepath.Join(folder, "lab"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.stop)
+	if err := c.define("testdata/inferencepools.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// While the API server is away every pick succeeds and the picker stays ready. What changes after its return is
+// followed.
+func TestAPIServerIsKilledAndStartedAgain(t *testing.T) {
+	s := newSpace(t, newCluster(t))
+	s.pod("a", "10.0.0.1", vllm, nil)
+	s.pool(8000)
+	p := startPicker(t, s.inPool()...)
+	p.knows("a-rank-0 10.0.0.1:8000")
+	p.ready(true)
+
+	s.kill()
+	s.http.CloseIdleConnections()
+	const counted = `signalbox_discovery_errors_total{reason="unreachable",resource="pods"}`
+	eventually(t, "the outage is counted", func() bool { return strings.Contains(p.page("/metrics"), counted) })
+	stop := make(chan struct{})
+	picks := make(chan int)
+	go func() { // all the while
+		n := 0
+		for {
+			select {
+			case <-stop:
+				picks <- n
+				return
+			default:
+			}
+			if got, status, text := p.pick(); status != http.StatusOK || !strings.HasPrefix(got, "10.0.0.") {
+				t.Errorf("pick %d: %q, %d %s", n, got, status, text)
+			}
+			n++
+		}
+	}()
+	if line, _ := p.log.with("endpoints that stay in force: 1"); line == "" {
+		t.Error("the log does not say what stays in force")
+	}
+	const fresh = "\nsignalbox_discovery_stale_seconds 0\n"
+	if strings.Contains(p.page("/metrics"), fresh) {
+		t.Error("signalbox_discovery_stale_seconds is 0")
+	}
+	p.ready(true)
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	s.pod("b", "10.0.0.2", vllm, nil)
+	p.knows("a-rank-0 10.0.0.1:8000", "b-rank-0 10.0.0.2:8000")
+	t.Logf("followed %v after the API server was back", time.Since(began))
+	eventually(t, "fresh", func() bool { return strings.Contains(p.page("/metrics"), fresh) })
+	s.status("a", "10.0.0.1", true)
+	close(stop)
+	if n := <-picks; n < 10 {
+		t.Errorf("%d picks meanwhile, want 10 or more", n)
+	}
+	p.ready(true)
+}
+
+// A picker that starts before the API server is live, and serves once that has come.
+func TestAPIServerComesLater(t *testing.T) {
+	s := newSpace(t, newCluster(t))
+	s.pod("a", "10.0.0.1", vllm, nil)
+	s.pool(8000)
+	s.kill()
+	p := startPicker(t, s.inPool()...)
+	p.ready(false)
+	eventually(t, "/readyz says why", func() bool { return strings.Contains(p.page("/readyz"), "connection refused") })
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("ready %v after the API server", p.ready(true))
+	p.knows("a-rank-0 10.0.0.1:8000")
+}

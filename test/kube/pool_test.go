@@ -1,0 +1,149 @@
+package kube
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// inPool are the flags of a picker that follows an InferencePool of a namespace.
+func (s *space) inPool(flags ...string) []string {
+	return append([]string{
+		"--kubeconfig", s.kubeconfig(), "--pool-namespace", s.name, "--pool-name", "llama",
+	}, flags...)
+}
+
+func TestPoolIsFollowed(t *testing.T) {
+	s := newSpace(t, shared)
+	s.pod("a", "10.0.0.1", vllm, nil)
+	s.pod("b", "2001:db8::2", vllm, map[string]string{"llm-d.ai/active-ports": " 8001 , x"})
+	s.pod("other", "10.0.0.3", map[string]string{"app": "web"}, nil)
+	s.pool(8000, 8001)
+	p := startPicker(t, s.inPool()...)
+	b := "b-rank-1 [2001:db8::2]:8001"
+	p.knows("a-rank-0 10.0.0.1:8000", "a-rank-1 10.0.0.1:8001", b)
+	p.ready(true)
+	if got, status, text := p.pick(); status != http.StatusOK || !strings.Contains(got, ":800") {
+		t.Errorf("picked %q, %d %s", got, status, text)
+	}
+
+	s.status("a", "10.0.0.1", false)
+	p.knows(b)
+	s.status("a", "10.0.0.1", true)
+	p.knows("a-rank-0 10.0.0.1:8000", "a-rank-1 10.0.0.1:8001", b)
+	s.merge(s.pods()+"/a", object{"metadata": object{"finalizers": []string{"test.example.com/hold"}}})
+	s.remove(s.pods() + "/a") // it terminates until the finalizer goes
+	p.knows(b)
+	s.merge(s.pods()+"/a", object{"metadata": object{"finalizers": nil}})
+	s.pod("a", "10.0.0.9", vllm, nil)
+	p.knows("a-rank-0 10.0.0.9:8000", "a-rank-1 10.0.0.9:8001", b)
+	s.merge(s.pods()+"/a", object{"metadata": object{"labels": object{"app": "web"}}})
+	p.knows(b)
+	s.merge(s.pods()+"/b", object{"metadata": object{"annotations": object{"llm-d.ai/active-ports": nil}}})
+	p.knows("b-rank-0 [2001:db8::2]:8000", b)
+
+	s.merge(s.pools(poolGroup)+"/llama", object{"spec": object{"targetPorts": portObjects([]int{9000})}})
+	p.knows("b-rank-0 [2001:db8::2]:9000")
+	web := object{"matchLabels": object{"app": "web"}}
+	s.merge(s.pools(poolGroup)+"/llama", object{"spec": object{"selector": web}})
+	p.knows("a-rank-0 10.0.0.9:9000", "other-rank-0 10.0.0.3:9000")
+	s.remove(s.pods() + "/other")
+	p.knows("a-rank-0 10.0.0.9:9000")
+}
+
+// How long a change takes to count is logged here, and held against nothing: the machine may be busy.
+func TestChangesOfReadinessInAPool(t *testing.T) {
+	s := newSpace(t, shared)
+	s.pool(8000)
+	p := startPicker(t, s.inPool()...)
+	var all []string
+	for i := range 20 {
+		name, ip := fmt.Sprintf("pod-%02d", i), fmt.Sprintf("10.0.1.%d", i+1)
+		s.pod(name, ip, vllm, nil)
+		all = append(all, name+"-rank-0 "+ip+":8000")
+	}
+	p.knows(all...)
+	var took []time.Duration
+	for i := range 40 {
+		is := i >= 20
+		name, ip := fmt.Sprintf("pod-%02d", i%20), fmt.Sprintf("10.0.1.%d", i%20+1)
+		began := time.Now()
+		s.status(name, ip, is)
+		eventually(t, name, func() bool {
+			return slices.Contains(p.endpoints(), name+"-rank-0 "+ip+":8000") == is
+		})
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	t.Logf("from before the change is written until /debug/endpoints shows it: p50 %v, p90 %v, longest %v", took[20],
+		took[36], took[39])
+}
+
+// A pool that comes later, goes and comes again.
+func TestPoolThatIsNotThere(t *testing.T) {
+	s := newSpace(t, shared)
+	s.pod("a", "10.0.0.1", vllm, nil)
+	p := startPicker(t, s.inPool()...)
+	for i := range 3 {
+		p.ready(false)
+		want := fmt.Sprintf("there is no InferencePool %s/llama", s.name)
+		eventually(t, "/readyz says "+want, func() bool { return strings.Contains(p.page("/readyz"), want) })
+		if got := p.page("/healthz"); got != "ok\n" {
+			t.Errorf("/healthz: %q", got)
+		}
+		if got, status, text := p.pick(); status != http.StatusServiceUnavailable ||
+			!strings.Contains(text, "rejected-no-endpoints") {
+			t.Errorf("without a pool: picked %q, %d %s; want 503 with a reason", got, status, text)
+		}
+		s.pool(8000)
+		t.Logf("ready %v after the pool came", p.ready(true))
+		p.knows("a-rank-0 10.0.0.1:8000")
+		if got, _, text := p.pick(); !strings.HasPrefix(got, "10.0.0.1:8000") {
+			t.Errorf("with a pool: picked %q, %s", got, text)
+		}
+		if i < 2 {
+			s.remove(s.pools(poolGroup) + "/llama")
+			p.knows()
+		}
+	}
+}
+
+// A namespace without anything, and a definition that is not there, are the same.
+func TestDefinitionThatIsNotThere(t *testing.T) {
+	s := newSpace(t, shared)
+	p := startPicker(t, s.inPool("--pool-group", "nowhere.example.com")...)
+	p.ready(false)
+	const want = "could not find the requested resource"
+	eventually(t, "/readyz says "+want, func() bool { return strings.Contains(p.page("/readyz"), want) })
+	if text := p.page("/metrics"); !strings.Contains(text,
+		`signalbox_discovery_errors_total{reason="not-found",resource="inferencepools.nowhere.example.com"}`) {
+		t.Error("the missing definition is not counted")
+	}
+}
+
+// An object with fields of the wrong type, stored because its definition is loose, is named and changes nothing.
+func TestPoolWithFieldsOfTheWrongType(t *testing.T) {
+	const group = "loose.example.com"
+	s := newSpace(t, shared)
+	s.pod("a", "10.0.0.1", vllm, map[string]string{"example.com/huge": strings.Repeat("x", 200_000)})
+	s.must(http.MethodPost, s.pools(group), "", poolObject(group, "llama", 8000))
+	s.must(http.MethodPost, s.pools(group), "", object{
+		"apiVersion": group + "/v1", "kind": "InferencePool", "metadata": object{"name": "broken"}, "spec": 5,
+	})
+	p := startPicker(t, s.inPool("--pool-group", group)...)
+	p.knows("a-rank-0 10.0.0.1:8000")
+	s.merge(s.pools(group)+"/llama", object{"spec": object{"targetPorts": "8000"}})
+	p.says("spec.targetPorts: got string, want a list")
+	p.ready(true)
+	p.knows("a-rank-0 10.0.0.1:8000")
+	s.merge(s.pools(group)+"/llama", object{"spec": object{
+		"targetPorts": portObjects([]int{9000}), "junk": strings.Repeat("x", 1_000_000),
+	}})
+	p.knows("a-rank-0 10.0.0.1:9000")
+	s.merge(s.pools(group)+"/llama", object{"spec": 7})
+	p.says("spec: got number, want a mapping")
+	p.knows("a-rank-0 10.0.0.1:9000")
+}

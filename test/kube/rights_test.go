@@ -1,0 +1,70 @@
+package kube
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// user makes a service account and returns a token of it.
+func (s *space) user(name string) string {
+	s.t.Helper()
+	path := "/api/v1/namespaces/" + s.name + "/serviceaccounts"
+	s.must(http.MethodPost, path, "", object{"metadata": object{"name": name}})
+	got := s.must(http.MethodPost, path+"/"+name+"/token", "", object{
+		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": object{},
+	})
+	return got["status"].(map[string]any)["token"].(string)
+}
+
+// grant gives a service account rights to read resources of its namespace.
+func (s *space) grant(name, group, resource string) {
+	s.t.Helper()
+	path := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + s.name
+	role := name + "-" + resource
+	s.must(http.MethodPost, path+"/roles", "", object{
+		"metadata": object{"name": role},
+		"rules": []object{{"apiGroups": []string{group}, "resources": []string{resource},
+			"verbs": []string{"get", "list", "watch"}}},
+	})
+	s.must(http.MethodPost, path+"/rolebindings", "", object{
+		"metadata": object{"name": role},
+		"roleRef":  object{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+		"subjects": []object{{"kind": "ServiceAccount", "name": name, "namespace": s.name}},
+	})
+}
+
+// The picker starts without rights, says which it misses, and serves once it has them. It needs no others.
+func TestRightsThatComeLater(t *testing.T) {
+	s := newSpace(t, shared)
+	s.pod("a", "10.0.0.1", vllm, nil)
+	s.pool(8000)
+	p := startPicker(t, s.inPool("--kubeconfig", s.kubeconfigOf(t, s.user("picker")))...)
+	for _, r := range []struct{ group, resource string }{{poolGroup, "inferencepools"}, {"", "pods"}} {
+		p.ready(false)
+		want := `cannot list resource "` + r.resource + `"`
+		eventually(t, "/readyz says "+want, func() bool {
+			text := p.page("/readyz")
+			return strings.Contains(text, "forbidden") && strings.Contains(text, want)
+		})
+		s.grant("picker", r.group, r.resource)
+	}
+	t.Logf("ready %v after the last right came", p.ready(true))
+	p.knows("a-rank-0 10.0.0.1:8000")
+}
+
+// Without an InferencePool the picker needs no definition and no right but to read pods.
+func TestSelectorOfTheCommandLine(t *testing.T) {
+	s := newSpace(t, shared)
+	s.pod("a", "10.0.0.1", map[string]string{"app": "vllm"}, nil)
+	s.pod("b", "10.0.0.2", map[string]string{"app": "sglang"}, nil)
+	s.pod("c", "10.0.0.3", map[string]string{"app": "web"}, nil)
+	token := s.user("picker")
+	s.grant("picker", "", "pods")
+	p := startPicker(t, "--kubeconfig", s.kubeconfigOf(t, token), "--pool-namespace", s.name,
+		"--endpoint-selector", "app in (vllm, sglang)", "--endpoint-target-ports", "8000,8001")
+	p.knows("a-rank-0 10.0.0.1:8000", "a-rank-1 10.0.0.1:8001", "b-rank-0 10.0.0.2:8000", "b-rank-1 10.0.0.2:8001")
+	p.ready(true)
+	s.remove(s.pods() + "/a")
+	p.knows("b-rank-0 10.0.0.2:8000", "b-rank-1 10.0.0.2:8001")
+}
