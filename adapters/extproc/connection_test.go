@@ -97,6 +97,25 @@ func TestStreamNamesItsConnection(t *testing.T) {
 	}
 }
 
+// A proxy that says that it has an access log counts as one that has sent an entry, until one is overdue.
+func TestAnnouncedLogIsAwaitedAsOneThatCame(t *testing.T) {
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(LogMark, "1"))
+	for state, want := range map[messages.LogState]messages.LogState{
+		messages.LogAwaited: messages.LogSeen, messages.LogMissing: messages.LogMissing,
+		messages.LogSeen: messages.LogSeen,
+	} {
+		l := &link{log: state}
+		r := over(l)
+		if err := r.srv.Process(halfClosed(ctx, withModes(qH(last), fds, none), rH(more))); err != nil {
+			t.Fatal(err)
+		}
+		list := r.only(t).list()
+		if gone := list[len(list)-1].(messages.StreamGone); gone.Log != want || l.asked != 1 {
+			t.Errorf("log %v after %v, want %v; asked %d times, want 1", gone.Log, state, want, l.asked)
+		}
+	}
+}
+
 // A conformance checker's request is marked, has no connection that could log, and leaves no record when it is refused
 // at the door.
 func TestCheckIsMarked(t *testing.T) {

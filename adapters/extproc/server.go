@@ -67,6 +67,14 @@ func isCheck(ctx context.Context) bool {
 	return len(metadata.ValueFromIncomingContext(ctx, CheckMark)) > 0
 }
 
+// LogMark is the gRPC metadata of the streams of a proxy whose configuration also has an access log for this picker, as
+// the shipped files say. It makes the load of a response that outlives its stream certain before the first entry.
+const LogMark = "x-signalbox-access-log"
+
+func announcesLog(ctx context.Context) bool {
+	return len(metadata.ValueFromIncomingContext(ctx, LogMark)) > 0
+}
+
 // Config holds the settings of a Server. No duration is zero: 24 hours stand for no limit.
 type Config struct {
 	Instance     uint64        // names this process in request ids

@@ -325,8 +325,9 @@ func (st *stream) bypasses() bool {
 	return st.modes.ResponseBody == wire.BodyNone && st.response.phase != responseEnded
 }
 
-// log returns what has come of the access log, which is assumed to come if the connection is unknown. No entry is
-// awaited for a request whose pick was not sent, because its entry would not name the request.
+// log returns what has come of the access log, which is assumed to come if the connection is unknown, or if the proxy
+// says that it has one and no entry is overdue. No entry is awaited for a request whose pick was not sent, because its
+// entry would not name the request.
 func (st *stream) log() messages.LogState {
 	switch {
 	case !st.request.phase.picked():
@@ -334,7 +335,11 @@ func (st *stream) log() messages.LogState {
 	case st.conn == nil:
 		return messages.LogSeen
 	}
-	return st.conn.Log()
+	state := st.conn.Log()
+	if state == messages.LogAwaited && announcesLog(st.wire.Context()) {
+		return messages.LogSeen
+	}
+	return state
 }
 
 // record returns the record of a request that never had a cycle: this server refused it, its client left, or the proxy

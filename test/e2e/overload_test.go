@@ -51,8 +51,8 @@ var overloads = map[string]string{
 	"concurrency-detector": overloadText + "  saturationDetector: {pluginRef: concurrency-detector}\n",
 }
 
-// overloadBounds returns how many may wait at a server (p95) with flow control, and which part of the tokens is given at
-// least. A machine that does other work too is late with answers and pages, so a short play is held to less.
+// overloadBounds returns how many may wait at a server (p95) with flow control, and which part of the tokens is given
+// at least. A machine that does other work too is late with answers and pages, so a short play is held to less.
 func overloadBounds() (most int, least float64) {
 	if *long {
 		return 2, 0.95
@@ -116,9 +116,6 @@ func overloadAll(t *testing.T, bootstrap string, length time.Duration) map[strin
 		servers := simulated(t, overloadServers, overloadRates...)
 		stacks[name] = startStackWith(t, bootstrap, servers, "--config-file", file)
 		stacks[name].picker.sampled(t, overloadServers)
-		if bootstrap == overrideHost {
-			stacks[name].logged(t)
-		}
 	}
 	var mu sync.Mutex
 	var playing sync.WaitGroup
@@ -133,16 +130,6 @@ func overloadAll(t *testing.T, bootstrap string, length time.Duration) map[strin
 	}
 	playing.Wait()
 	return got
-}
-
-// logged has the picker know that Envoy has an access log: before, a request of the light lane counts as one that ended
-// with its stream. A share of the requests takes the full lane, by chance, and has no entry.
-func (s *stack) logged(t *testing.T) {
-	t.Helper()
-	eventually(t, 10*time.Second, "an entry has come", func() bool {
-		s.client.stream(t.Context(), "A word.", 1)
-		return s.picker.metric("signalbox_access_log_entries_total", `whose="ours"`) > 0
-	})
 }
 
 // overload sends requests at a steady rate, and looks at the servers' own pages meanwhile. In the end clients leave.

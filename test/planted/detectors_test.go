@@ -4,6 +4,16 @@ import "testing"
 
 // detectors are faults in the saturation detectors, and in when they are asked.
 var detectors = map[string]contract{
+	"a proxy that says that it has an access log has to show it": {fault{
+		file: "adapters/extproc/stream.go", was: "state == messages.LogAwaited && announcesLog(",
+		is: "false && announcesLog(",
+	}, "adapters/extproc", "TestAnnouncedLog"},
+	"one picker answers for what all pickers' requests wait": {fault{
+		file: "engine/endpoints/places.go", was: "(p.Waiting-allowed)*p.Share", is: "(p.Waiting-allowed)",
+	}, "engine/endpoints", "TestPlacesBound"},
+	"places begin anew with each page": {fault{
+		file: "actors/scraper/scraper.go", was: "before = last.Places", is: "before, _ = endpoints.Places{}, last",
+	}, "actors/scraper", "TestPlacesGoOn"},
 	"a server that says nothing has room": {fault{
 		file: "engine/detectors/utilization.go", was: "return !(math.IsNaN(queue) && math.IsNaN(cache)) && ",
 		is: "return ",
@@ -60,7 +70,7 @@ var detectors = map[string]contract{
 		file: "engine/config/flowcontrol.go", was: "append(x.parts, x)", is: "append(x.parts[:0:0], x)",
 	}, "engine/config", "TestLoadDetectorOfOthers"},
 	"a window hides the other bounds": {fault{
-		file: "engine/endpoints/writers.go", was: ".and(room)", is: "",
+		file: "engine/endpoints/places.go", was: ".and(of)", is: "",
 	}, "engine/endpoints", "TestTakeKeepsToWindow"},
 	"a saturated pool refuses requests of every priority": {fault{
 		file: "engine/schedule/points.go", was: "&& s.course.request.Priority < 0", is: "",

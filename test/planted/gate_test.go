@@ -9,9 +9,9 @@ var gate = map[string]contract{
 		is: "\tc.refuse(ctx, messages.PickFailed{Reason: messages.NoCapacity})\n\tc.giveRoomBack()\n\tc.chosen = nil\n",
 	}, "actors/cycle", "Test"},
 	"a window does not bound the load": {fault{
-		file: "engine/endpoints/writers.go",
-		was:  "window, _ := w.Window()\n\t\troom = window.Part(room.Share).and(room)",
-		is:   "room = Room{}",
+		file: "engine/endpoints/places.go",
+		was:  "window, _ := e.Window()\n\t\tof = window.Part(r.Share).and(of)",
+		is:   "of = Room{}",
 	}, "actors/cycle", "TestWindowBoundsLoad"},
 	"a window that nothing waits behind stays": {fault{
 		file: "engine/window/window.go", was: "\t\tw.requests = min(w.requests+step, most)\n", is: "",

@@ -58,8 +58,8 @@ type side struct {
 	now   *sideState
 }
 
-// begin sends a few short requests, of which none counts. Until an Envoy's first entry in its access log, Signalbox
-// takes the requests of the light lane for ended when their streams end.
+// begin sends a few short requests, of which none counts, so that a stack that does not serve fails before the load
+// comes.
 func (s *side) begin(ctx context.Context) error {
 	for range 3 {
 		q := question{model: baseModel, said: []chatMessage{{"user", "A word."}}, tokens: 1}
