@@ -92,6 +92,10 @@ const (
 	UnknownAPI API = iota
 	ChatAPI
 	CompletionAPI
+	ResponsesAPI // responses of OpenAI
+	MessagesAPI  // messages of Anthropic
+	TokensAPI    // /inference/v1/generate of vLLM
+	GenerateAPI  // /generate of SGLang
 )
 
 // Subset restricts a request to some endpoints of the pool.

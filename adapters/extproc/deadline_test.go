@@ -268,7 +268,7 @@ func TestMemoryIsReleased(t *testing.T) {
 		"a failed pick":         {setup{script: fail(messages.PickFailed{Reason: messages.NoEndpoints})}, full, -1},
 		"over the limit":        {setup{config: func(c *Config) { c.MaxBodyBytes = 300_000 }}, full, -1},
 		"a parser's panic":      {setup{parser: func(string, []byte) error { panic("boom") }}, full, -1},
-		"a panic in the answer": {setup{scan: func(string) Scanner { return explosive{} }}, full, -1},
+		"a panic in the answer": {setup{scan: func(messages.API, string) Scanner { return explosive{} }}, full, -1},
 		"no mode of ours":       {setup{}, []*ask{withModes(qB(big, last), 99, 0)}, -1},
 	}
 	for n := range 14 {

@@ -152,12 +152,13 @@ func script(bytes []byte) (frames []*ask, body string) {
 // doomed finds an error in the first piece.
 type doomed struct{ status int }
 
-func failing(string) Scanner { return &doomed{} }
+func failing(messages.API, string) Scanner { return &doomed{} }
 
 func (d *doomed) Write([]byte)        { d.status = 503 }
 func (*doomed) Usage() messages.Usage { return messages.Usage{} }
 func (d *doomed) ID() []byte          { return nil }
 func (d *doomed) ErrorStatus() int    { return d.status }
+func (d *doomed) Began() bool         { return true }
 
 // FuzzStream plays frames in any order: the stream ends well, with one answer at most, and gives back the body that it
 // was sent.

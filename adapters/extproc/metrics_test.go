@@ -28,7 +28,9 @@ func TestStreamsAreCountedByTheirEnd(t *testing.T) {
 		"left within its response": {setup{}, served[:3], endedCanceled},
 		"the handler panicked": {setup{parser: func(string, []byte) error { panic("boom") }}, served[:2],
 			endedInternal},
-		"a panic nobody can answer": {setup{scan: func(string) Scanner { return explosive{} }}, served, endedInternal},
+		"a panic nobody can answer": {
+			setup{scan: func(messages.API, string) Scanner { return explosive{} }}, served, endedInternal,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -31,7 +31,7 @@ func (st *stream) ask(last event) error {
 	err := st.parse(last, body, &req)
 	st.request.teaches = req.Usage && req.Form.API != messages.UnknownAPI && !req.Form.RepeatsMore
 	req.Form.IDLength = uint8((len(facts.clientID) + 7) / 8)
-	st.request.model = req.Model
+	st.request.model, st.request.api = req.Model, req.Form.API
 	if err != nil {
 		return st.refuseNow(messages.PickFailed{Reason: messages.InvalidRequest, Detail: err.Error()})
 	}
@@ -87,7 +87,7 @@ func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFaile
 		target = facts.target.text
 		ok = target != "" && target != req.Model
 	}
-	if !ok || req.Model == "" && req.Form.API == messages.UnknownAPI {
+	if !ok || req.Model == "" && (req.Form.API == messages.UnknownAPI || req.Form.API == messages.GenerateAPI) {
 		return messages.PickFailed{}
 	}
 	from, to, text := st.under.Parser.Rename(facts.path, facts.contentType, facts.contentEncoding, body, target)

@@ -217,11 +217,11 @@ func TestPanics(t *testing.T) {
 		"parser": {setup{parser: func(string, []byte) error { boom(); return nil }}, []string{"500 internal"}, nil},
 		"Start":  {setup{script: func(*cycle) { boom() }}, []string{"500 internal"}, nil},
 		"usage": {
-			setup{scan: func(string) Scanner { boom(); return nil }}, served("rH", "500 internal"),
+			setup{scan: func(messages.API, string) Scanner { boom(); return nil }}, served("rH", "500 internal"),
 			[]string{"started 200", "gone completed=false frames=3 internal"},
 		},
 		"scanner": {
-			setup{scan: func(string) Scanner { return explosive{} }}, served("rH", "500 internal"),
+			setup{scan: func(messages.API, string) Scanner { return explosive{} }}, served("rH", "500 internal"),
 			[]string{"started 200", "gone completed=false frames=4 internal"},
 		},
 	}
@@ -266,6 +266,7 @@ func (explosive) Write([]byte)          { panic("boom") }
 func (explosive) Usage() messages.Usage { return messages.Usage{} }
 func (explosive) ID() []byte            { return nil }
 func (explosive) ErrorStatus() int      { return 0 }
+func (explosive) Began() bool           { return true }
 
 // gauge is the sum of a family's samples.
 func (r *rig) gauge(t *testing.T, name string) (sum float64) {

@@ -75,7 +75,7 @@ func (st *stream) onResponseHeaders(e event) error {
 			Status: status, Served: served, Local: local, At: st.response.told.alive, Bypasses: bypass,
 		})
 		if status < 400 && e == headersCame && (override || !bypass) {
-			st.response.scan = st.under.Scan(contentType)
+			st.response.scan = st.under.Scan(st.request.api, contentType)
 		}
 	}
 	switch {
@@ -152,7 +152,7 @@ func (st *stream) onHeadlessResponse() {
 	if st.cycle != nil {
 		st.response.told.alive = st.srv.deps.Now()
 		st.cycle.Post(messages.ResponseStarted{Served: readServed(&st.in), At: st.response.told.alive})
-		st.response.scan = st.under.Scan("")
+		st.response.scan = st.under.Scan(st.request.api, "")
 	}
 }
 
@@ -184,14 +184,17 @@ func (st *stream) tellError() {
 	}
 }
 
-// tellProgress tells the cycle of n more bytes: the first are the first token, later ones show that the response
-// lives.
+// tellProgress tells the cycle of n more bytes: the first that may have output are the first token, later ones show
+// that the response lives.
 func (st *stream) tellProgress(n int) {
 	if st.cycle == nil || n == 0 {
 		return
 	}
 	told := &st.response.told
 	if !told.firstToken {
+		if st.response.scan != nil && !st.response.scan.Began() {
+			return
+		}
 		told.firstToken, told.alive = true, st.srv.deps.Now()
 		st.cycle.Post(messages.FirstTokenSeen{At: told.alive, ResponseID: st.responseID()})
 		return

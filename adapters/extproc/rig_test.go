@@ -105,7 +105,7 @@ type setup struct {
 	onTell func(c *cycle, m messages.CycleMsg)
 	full   bool // Start refuses
 	parser parse
-	scan   func(contentType string) Scanner
+	scan   func(api messages.API, contentType string) Scanner
 	config func(*Config)
 
 	makeWay    func(*rig, messages.MemoryRequested) bool
@@ -152,7 +152,7 @@ func newRig(s setup) *rig {
 		s.parser = func(string, []byte) error { return nil }
 	}
 	if s.scan == nil {
-		s.scan = func(string) Scanner { return nil }
+		s.scan = func(messages.API, string) Scanner { return nil }
 	}
 	r.inForce = &Configuration{
 		Number: 1, Parser: s.parser, Scan: s.scan, Priorities: s.priorities,

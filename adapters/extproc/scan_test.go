@@ -22,6 +22,8 @@ func (e events) Usage() (u messages.Usage) {
 	return u
 }
 
+func (events) Began() bool { return true }
+
 func (e events) ID() []byte {
 	_, rest, _ := strings.Cut(e.text.String(), `"id":"`)
 	id, _, ok := strings.Cut(rest, `"`)
@@ -54,7 +56,7 @@ func TestUsage(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var seen strings.Builder
-			r := newRig(setup{scan: func(contentType string) Scanner {
+			r := newRig(setup{scan: func(_ messages.API, contentType string) Scanner {
 				if contentType != "text/event-stream" {
 					t.Errorf("content type %q, want text/event-stream", contentType)
 				}
@@ -100,7 +102,7 @@ func TestResponseID(t *testing.T) {
 		"none": {"mine", []*ask{rB(`{}`, last)}, []string{"first", "ended 2 0/0/0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(setup{scan: func(string) Scanner { return events{new(strings.Builder)} }})
+			r := newRig(setup{scan: func(messages.API, string) Scanner { return events{new(strings.Builder)} }})
 			s := open(t, r.serve(t))
 			head := []*ask{qH(more), qB("{}", last), rH(more, ":status: 200")}
 			if c.clientID != "" {
@@ -132,7 +134,7 @@ func TestErrorInTheBody(t *testing.T) {
 		"none":        {[]*ask{rB("data: 1\n\n", last)}, []string{"first"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(setup{scan: func(string) Scanner { return events{new(strings.Builder)} }})
+			r := newRig(setup{scan: func(messages.API, string) Scanner { return events{new(strings.Builder)} }})
 			s := open(t, r.serve(t))
 			s.send(asked(append([]*ask{rH(more, ":status: 200")}, c.response...)...)...)
 			s.finish()
@@ -143,6 +145,52 @@ func TestErrorInTheBody(t *testing.T) {
 			}
 		})
 	}
+}
+
+// late is a scanner of a body whose output begins behind other events.
+type late struct{ events }
+
+func (l late) Began() bool { return strings.Contains(l.text.String(), "output") }
+
+// The first token is told with the first bytes that may have output, and never if none has.
+func TestFirstTokenIsOutput(t *testing.T) {
+	for name, c := range map[string]struct {
+		response []*ask
+		want     []string
+	}{
+		"behind other events": {[]*ask{rB("created\n\n", more), rB("outp", more), rB("ut", more), rB("more", last)},
+			[]string{"first", "ended 19 0/0/0"}},
+		"never": {[]*ask{rB("created\n\n", more), rB("ended", last)}, []string{"ended 14 0/0/0"}},
+		"error": {[]*ask{rB("created\n\n", more), rB(`"error":503,`, last)}, []string{"error 503", "ended 21 0/0/0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var api messages.API
+			r := newRig(setup{scan: func(of messages.API, _ string) Scanner {
+				api = of
+				return late{events{new(strings.Builder)}}
+			}})
+			r.inForce.Parser = formed{}
+			s := open(t, r.serve(t))
+			s.send(asked(append([]*ask{rH(more, ":status: 200")}, c.response...)...)...)
+			s.finish()
+			told := r.only(t).lines()
+			if got := told[1 : len(told)-1]; !slices.Equal(got, c.want) || api != messages.MessagesAPI {
+				t.Errorf("told %q, want %q; scanned as API %v", got, c.want, api)
+			}
+		})
+	}
+}
+
+// formed is a parser of messages.
+type formed struct{}
+
+func (formed) Rename(string, string, string, []byte, string) (from, to int, text []byte) {
+	return 0, 0, nil
+}
+
+func (formed) Parse(_, _, _ string, _ []byte, into *messages.Request) error {
+	into.Form.API = messages.MessagesAPI
+	return nil
 }
 
 // A scanner is made only for a body that comes.
@@ -157,7 +205,7 @@ func TestUnseenBodyHasNoScanner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			made := 0
-			r := newRig(setup{scan: func(string) Scanner {
+			r := newRig(setup{scan: func(messages.API, string) Scanner {
 				made++
 				return events{new(strings.Builder)}
 			}})

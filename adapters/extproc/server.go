@@ -43,6 +43,7 @@ type Parser interface {
 type Scanner interface {
 	Write(p []byte)
 	Usage() messages.Usage
+	Began() bool      // output may have come, and not only that it is to come
 	ID() []byte       // the response's id, which must not be written to; nil = the body has not named it so far
 	ErrorStatus() int // the HTTP status that an error event of the body names; 0 = there was none
 }
@@ -99,8 +100,9 @@ type Configuration struct {
 	// cannot be asked. nil = a body that does not fit is refused as overload.
 	MakeWay func(messages.MemoryRequested) bool
 	Parser  Parser
-	// Scan makes a scanner for a response of this content type; nil = there is nothing to find.
-	Scan func(contentType string) Scanner
+	// Scan makes a scanner for a response of this content type to a request of this API; nil = there is nothing to
+	// find.
+	Scan func(api messages.API, contentType string) Scanner
 	// Priorities holds the priority of requests by the name of their objective; of all others it is 0. It is only read.
 	Priorities map[string]int
 	// Rewrites has the models that serve in place of those that clients name; nil = none does.

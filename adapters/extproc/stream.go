@@ -66,6 +66,7 @@ type request struct {
 	body  requestBody
 	door  door
 	model string // as the body names it; "" before the body was parsed
+	api   messages.API
 	// rewritten says that the body names another model by now, so that the proxy has to send this one.
 	rewritten bool
 	// teaches says that tokens can be learnt from the response: it will report its usage, and its bytes can be compared

@@ -155,7 +155,7 @@ func TestDecodingLimits(t *testing.T) {
 	const limit = 256 << 10
 	noise := func(n int) []byte { return sparse(n, 0) }
 	empty := encoded(nil, "gzip")
-	small := parsers.NewOpenAI(parsers.Config{MaxDecodedBytes: limit})
+	small := parsers.New(parsers.Config{MaxDecodedBytes: limit})
 	tests := map[string]struct {
 		header string
 		body   []byte
@@ -198,7 +198,7 @@ func TestBombsCostLittle(t *testing.T) {
 	for coding := range encoders {
 		bombs[coding] = encoded(sparse(limit+1, 400), coding) // the ratio is not what stops it
 	}
-	fresh := parsers.NewOpenAI(parsers.Config{MaxDecodedBytes: limit})
+	fresh := parsers.New(parsers.Config{MaxDecodedBytes: limit})
 	peak := peakHeap(t, func() {
 		var all sync.WaitGroup
 		for i := range 24 {

@@ -22,7 +22,7 @@ func (r *reader) formMember(key []byte) (ok bool) {
 	case "logprobs":
 		ok = r.logProbs()
 	case "top_logprobs":
-		if r.format != chatFormat {
+		if r.format != chatFormat && r.format != responsesFormat {
 			return r.skip()
 		}
 		r.form.top, ok = r.count()
@@ -66,18 +66,25 @@ func (r *reader) isGiven() bool {
 // answer returns the form of the answer. A missing number of choices, or of prompts, counts as 1, as servers take it.
 func (r *reader) answer() messages.AnswerForm {
 	f := r.form
+	api := r.format.api()
+	if api == messages.UnknownAPI {
+		return messages.AnswerForm{}
+	}
 	out := messages.AnswerForm{
-		API: messages.ChatAPI, Stream: r.stream, UsageInEach: r.stream && f.usageInEach, Structured: f.structured,
-		RepeatsMore: f.echo || f.promptLogProbs || f.withIDs,
+		API: api, Stream: r.stream, UsageInEach: r.stream && f.usageInEach, Structured: f.structured,
+		RepeatsMore: f.echo || f.promptLogProbs || f.withIDs || f.ownForm(api),
 		Choices:     upTo255(max(f.choices, 1) * max(f.prompts, 1)),
 	}
 	if f.logProbs {
 		out.LogProbs = upTo255(f.top + 1)
 	}
-	if r.format == completionFormat {
-		out.API = messages.CompletionAPI
-	}
 	return out
+}
+
+// ownForm reports whether the bytes of an answer say nothing of its tokens: a stream of SGLang repeats the text with
+// each event, an answer of responses repeats what it was asked, and one of token ids has no text.
+func (answerForm) ownForm(api messages.API) bool {
+	return api == messages.GenerateAPI || api == messages.ResponsesAPI || api == messages.TokensAPI
 }
 
 func upTo255(n int) uint8 { return uint8(min(max(n, 0), math.MaxUint8)) }

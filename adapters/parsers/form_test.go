@@ -74,7 +74,7 @@ func TestAnswerForm(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", body, got, c.want)
 		}
 	}
-	if got := parse(t, "/v1/responses", `{"stream":true}`).Form; got != (messages.AnswerForm{}) {
+	if got := parse(t, "/v1/moderations", `{"stream":true}`).Form; got != (messages.AnswerForm{}) {
 		t.Errorf("a body that is not read: got %+v", got)
 	}
 }
@@ -83,7 +83,7 @@ func TestAnswerForm(t *testing.T) {
 func TestUsageEventIsMeasured(t *testing.T) {
 	scan := func(kind string) func(...[]byte) int64 {
 		return func(pieces ...[]byte) int64 {
-			r := parsers.NewResponseScanner(kind)
+			r := parsers.NewResponseScanner(messages.UnknownAPI, kind)
 			for _, p := range pieces {
 				r.Write(p)
 			}

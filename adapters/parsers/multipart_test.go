@@ -185,7 +185,7 @@ func FuzzEncoded(f *testing.F) {
 		}
 	}
 	names := []string{"gzip", "br", "zstd"}
-	p := parsers.NewOpenAI(parsers.Config{Seed: seed, MaxDecodedBytes: 1 << 20})
+	p := parsers.New(parsers.Config{Seed: seed, MaxDecodedBytes: 1 << 20})
 	f.Fuzz(func(t *testing.T, body []byte, header string) {
 		before := bytes.Clone(body)
 		var got messages.Request

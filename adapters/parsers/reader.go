@@ -1,8 +1,6 @@
 package parsers
 
 import (
-	"bytes"
-
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 )
 
@@ -15,7 +13,7 @@ type reader struct {
 	model, salt   text
 	stream, usage bool
 	form          answerForm
-	limit         int // max_tokens
+	limit         int // max_tokens, or what another API calls so
 	newLimit      int // max_completion_tokens, of chat only; it wins
 
 	promptBytes int  // bytes of text in the prompt
@@ -55,30 +53,78 @@ func (r *reader) member(key []byte) (ok bool) {
 		r.stream, ok = r.isTrue()
 	case "stream_options":
 		ok = r.streamOptions()
-	case "max_tokens":
-		r.limit, ok = r.count()
-	case "max_completion_tokens":
-		var limit int
-		limit, ok = r.count()
-		if r.format == chatFormat {
-			r.newLimit = limit
-		}
-	case "messages", "documents", "chat_template", "chat_template_kwargs":
-		ok = r.chatMember(key)
-	case "tools", "functions":
-		r.form.structured = r.isGiven() || r.form.structured
-		ok = r.chatMember(key)
-	case "prompt":
-		if r.format != completionFormat {
+	case "extra_key":
+		if r.format != generateFormat {
 			return r.skip()
 		}
-		r.promptBegins()
-		r.form.prompts = 0
-		ok = r.prompt()
+		r.salt, ok = r.text()
+	case "max_tokens", "max_completion_tokens", "max_output_tokens":
+		ok = r.limitMember(key)
+	case "sampling_params":
+		ok = r.samplingParams()
+	case "tools", "functions":
+		r.form.structured = r.isGiven() || r.form.structured
+		ok = r.promptMember(key)
 	default:
-		ok = r.formMember(key)
+		ok = r.promptMember(key)
 	}
 	return ok
+}
+
+// limitMember reads a limit of output tokens, if the format has it by this name.
+func (r *reader) limitMember(key []byte) bool {
+	first, last := key[len("max_")], len(key)
+	limit, ok := r.count() // which may overwrite key
+	switch {
+	case last == len("max_tokens") && r.format.limitedByTokens(), first == 'o' && r.format == responsesFormat:
+		r.limit = limit
+	case first == 'c' && r.format == chatFormat:
+		r.newLimit = limit
+	}
+	return ok
+}
+
+// samplingParams reads the limit of output tokens of requests that vLLM and SGLang have beside those of other APIs.
+func (r *reader) samplingParams() bool {
+	wanted := ""
+	switch r.format {
+	case tokensFormat:
+		wanted = "max_tokens"
+	case generateFormat:
+		wanted = "max_new_tokens"
+	}
+	if wanted == "" || r.peek() != '{' {
+		return r.skip()
+	}
+	for more := r.open('}'); more; more = r.next('}') {
+		key, ok := r.key()
+		if !ok {
+			return false
+		}
+		if string(key) == wanted {
+			r.limit, ok = r.count()
+		} else {
+			ok = r.skip()
+		}
+		if !ok {
+			return false
+		}
+	}
+	return r.want == ""
+}
+
+// promptMember reads a member that is of the prompt, or decides the form of the answer. It skips any other member.
+func (r *reader) promptMember(key []byte) bool {
+	switch p := r.format.partOf(key); p {
+	case noPart:
+		return r.formMember(key)
+	case sequence:
+		r.promptBegins()
+		r.form.prompts = 0
+		return r.prompt()
+	default:
+		return r.chatMember(key, p)
+	}
 }
 
 // text reads a value that should be a string; another one is skipped and gives none.
@@ -135,25 +181,20 @@ func (r *reader) streamOptions() (ok bool) {
 
 // chatMember reads a member of which a chat template makes the prompt. They are hashed in the order of the body, which
 // for one client is always the same, though templates put tools first.
-func (r *reader) chatMember(key []byte) bool {
-	if r.format != chatFormat {
-		return r.skip()
-	}
-	// both before the value is read, which may overwrite key
-	isMessages, isTemplate := string(key) == "messages", bytes.HasPrefix(key, []byte("chat_template"))
-	if isMessages {
-		if r.peek() != '[' {
+func (r *reader) chatMember(key []byte, is part) bool {
+	if is == turns {
+		if c := r.peek(); c != '[' && (c != '"' || r.format != responsesFormat) {
 			return r.skip()
 		}
 		r.promptBegins()
 	}
-	r.countKeys = !isMessages
+	r.countKeys = is != turns
 	before := r.promptBytes
 	r.mark(markKey, key)
 	if !r.feed(false) {
 		return false
 	}
-	if isTemplate { // it shapes the prompt, but is not in it
+	if is == shape {
 		r.promptBytes = before
 	}
 	return true

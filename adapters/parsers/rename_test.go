@@ -39,7 +39,10 @@ func TestRename(t *testing.T) {
 		"encoded":          {encoding: "gzip", body: `{"model":"a"}`},
 		"unknown encoding": {encoding: "zip", body: `{"model":"a"}`},
 		"no JSON type":     {contentType: "text/plain", body: `{"model":"a"}`},
-		"another path":     {path: "/v1/embeddings", body: `{"model":"a"}`},
+		"another path":     {path: "/v1/moderations", body: `{"model":"a"}`},
+		"embeddings":       {path: "/v1/embeddings", body: `{"model":"a"}`, want: `{"model":"new"}`},
+		"counted tokens":   {path: "/v1/messages/count_tokens", body: `{"model":"a"}`, want: `{"model":"new"}`},
+		"SGLang's own":     {path: "/generate", body: `{"text":"a"}`},
 		"no object":        {body: `["model"]`},
 		"cut":              {body: `{"model":"a"`},
 		"form": {path: "/v1/audio/transcriptions", contentType: form, body: part("file", "x") +
@@ -62,7 +65,7 @@ func TestRename(t *testing.T) {
 			if model == "" {
 				model = "new"
 			}
-			parser := parsers.NewOpenAI(parsers.Config{})
+			parser := parsers.New(parsers.Config{})
 			room := append(make([]byte, 0, len(tc.body)+100), tc.body...)
 			from, to, text := parser.Rename(path, contentType, tc.encoding, room, model)
 			if text == nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 func scanError(pieces ...[]byte) int {
@@ -128,7 +129,7 @@ func TestResponseScanner(t *testing.T) {
 		"text/event-stream": 503, "Text/Event-Stream ; charset=utf-8": 503, "": 503, // headers may not be shown
 		"application/json": 0, "text/plain": 0, "application/grpc": 0,
 	} {
-		r := parsers.NewResponseScanner(contentType)
+		r := parsers.NewResponseScanner(messages.UnknownAPI, contentType)
 		r.Write([]byte(`data: {"usage":{"prompt_tokens":5}}` + "\n\ndata: {\"error\":{\"co"))
 		r.Write([]byte("de\":503}}\n\n"))
 		if r.Usage().PromptTokens != 5 || r.ErrorStatus() != want {
@@ -139,7 +140,7 @@ func TestResponseScanner(t *testing.T) {
 
 func TestScannersAllocateNothing(t *testing.T) {
 	chunk := []byte(`data: {"choices":[{"delta":{"content":"word"}}],"usage":{"prompt_tokens":5}}` + "\n\n")
-	r := parsers.NewResponseScanner("text/event-stream")
+	r := parsers.NewResponseScanner(messages.UnknownAPI, "text/event-stream")
 	if n := testing.AllocsPerRun(100, func() { r.Write(chunk) }); n != 0 {
 		t.Errorf("%v allocations for a chunk, want 0", n)
 	}
@@ -149,7 +150,7 @@ func BenchmarkResponse(b *testing.B) {
 	chunk := []byte(`data: {"id":"chatcmpl-bc9efe9d753eac5e","object":"chat.completion.chunk","created":1795251547,"model":"tiny",` +
 		`"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` +
 		"\n\n")
-	r := parsers.NewResponseScanner("text/event-stream")
+	r := parsers.NewResponseScanner(messages.UnknownAPI, "text/event-stream")
 	b.SetBytes(int64(len(chunk)))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -8,30 +8,54 @@ import (
 )
 
 // usageKey begins what a response says about its tokens. In JSON these seven bytes, without a backslash before and with
-// a colon behind, can only be an object key: inside a string the quotes would be escaped.
-const usageKey = `"usage"`
+// a colon behind, can only be an object key: inside a string the quotes would be escaped. SGLang's own answers have it
+// under metaKey.
+const (
+	usageKey = `"usage"`
+	metaKey  = `"meta_info"`
+)
 
 // UsageScanner finds the token usage of a response in its body, JSON or server-sent events, as it passes: it reads the
-// usage objects, in the names of chat completions or in those of responses and messages, and looks at nothing else. The
-// body may be cut anywhere. The zero UsageScanner is ready; it keeps some 200 bytes and never allocates.
-// Not for concurrent use.
+// usage objects, in the names of chat completions or in those of responses and messages, and looks at nothing else. Of
+// several objects the last value of each field counts. The body may be cut anywhere. The zero UsageScanner is ready; it
+// keeps some 200 bytes and never allocates. Not for concurrent use.
 type UsageScanner struct {
 	lines lines
+	meta  bool // the objects have the name of SGLang
 
 	state   usageState
-	matched int  // bytes of usageKey seen while searching
+	matched int  // bytes of the key seen while searching
 	last    byte // the byte before those
 
 	depth   int      // of objects and arrays; the usage object itself is 1
-	key     [24]byte // the last string
+	key     [28]byte // the last string
 	keyLen  int      // its length; longer than the array if it did not fit
 	escaped bool     // the last byte was a backslash
 	details bool     // inside prompt_tokens_details, or input_tokens_details
 	number  int      // the one in hand; -1 = not a whole number
 	named   bool     // the last string was a key
 
-	found, usage messages.Usage // the one being read, and the last whole one
-	filled       bool           // found holds something
+	found, usage reported // with those of the object being read, and of whole ones alone
+	filled       bool     // the object being read has one
+}
+
+// reported are the tokens that objects have named so far. Of the prompt Anthropic names three parts.
+type reported struct {
+	any                   bool
+	prompt, output        int
+	cached                int
+	cacheRead, cacheWrite int
+}
+
+// usage returns the tokens in the words of messages.
+func (r *reported) usage() (u messages.Usage) {
+	if r.any {
+		u = messages.Usage{
+			Source: messages.UsageReported, PromptTokens: r.prompt + r.cacheRead + r.cacheWrite,
+			CachedTokens: max(r.cached, r.cacheRead), OutputTokens: r.output,
+		}
+	}
+	return u
 }
 
 type usageState uint8
@@ -45,12 +69,20 @@ const (
 	inNumber
 )
 
-// Usage returns what the last complete usage object said. A field that was missing is zero; NoUsage = there was no
+// Usage returns what complete usage objects said. A field that was missing in all is zero; NoUsage = there was no
 // object.
 func (u *UsageScanner) Usage() messages.Usage {
-	usage := u.usage
+	usage := u.usage.usage()
 	usage.OwnBytes = u.lines.own
 	return usage
+}
+
+// wanted returns the name of the objects.
+func (u *UsageScanner) wanted() string {
+	if u.meta {
+		return metaKey
+	}
+	return usageKey
 }
 
 // Write looks at the next piece of the body, and keeps nothing of it.
@@ -96,20 +128,21 @@ func (l *lines) pass(p []byte) {
 
 // search looks for the key and returns what stands behind it.
 func (u *UsageScanner) search(p []byte) []byte {
+	key := u.wanted()
 	for u.matched > 0 && len(p) > 0 { // the piece before ended within the key
-		if p[0] != usageKey[u.matched] {
-			u.last, u.matched = usageKey[u.matched-1], 0
+		if p[0] != key[u.matched] {
+			u.last, u.matched = key[u.matched-1], 0
 			break
 		}
 		u.matched++
 		p = p[1:]
-		if u.matched == len(usageKey) {
+		if u.matched == len(key) {
 			u.begin()
 			return p
 		}
 	}
 	for len(p) > 0 {
-		i := bytes.Index(p, []byte(usageKey))
+		i := bytes.Index(p, []byte(key))
 		if i < 0 {
 			u.keepTail(p)
 			return nil
@@ -117,7 +150,7 @@ func (u *UsageScanner) search(p []byte) []byte {
 		if i > 0 {
 			u.last = p[i-1]
 		}
-		p = p[i+len(usageKey):]
+		p = p[i+len(key):]
 		u.begin()
 		if u.state != searching {
 			return p
@@ -128,8 +161,9 @@ func (u *UsageScanner) search(p []byte) []byte {
 
 // keepTail notes how much of the key p ends with.
 func (u *UsageScanner) keepTail(p []byte) {
-	for n := min(len(p), len(usageKey)-1); n > 0; n-- {
-		if string(p[len(p)-n:]) != usageKey[:n] {
+	key := u.wanted()
+	for n := min(len(p), len(key)-1); n > 0; n-- {
+		if string(p[len(p)-n:]) != key[:n] {
 			continue
 		}
 		if len(p) > n {
@@ -194,7 +228,7 @@ func (u *UsageScanner) stepBefore(c byte) bool {
 		return true
 	case c == '{' && u.state == afterColon:
 		u.state, u.depth, u.details, u.named, u.filled = inObject, 1, false, false, false
-		u.found = messages.Usage{}
+		u.found = u.usage
 		return true
 	}
 	u.state = searching
@@ -234,7 +268,6 @@ func (u *UsageScanner) close() {
 	u.state, u.last = searching, '}'
 	if u.filled {
 		u.usage = u.found
-		u.usage.Source = messages.UsageReported
 		u.lines.due = true
 	}
 }
@@ -265,15 +298,34 @@ func (u *UsageScanner) set() {
 	if u.number < 0 {
 		return
 	}
-	switch {
-	case u.depth == 1 && (u.keyIs("prompt_tokens") || u.keyIs("input_tokens")):
-		u.found.PromptTokens = u.number
-	case u.depth == 1 && (u.keyIs("completion_tokens") || u.keyIs("output_tokens")):
-		u.found.OutputTokens = u.number
-	case u.depth == 2 && u.details && u.keyIs("cached_tokens"):
-		u.found.CachedTokens = u.number
-	default:
+	to := u.field()
+	if to == nil {
 		return
 	}
-	u.filled = true
+	*to, u.found.any, u.filled = u.number, true, true
+}
+
+// field returns where the number goes that the last key names; nil = it is none of those that are wanted.
+func (u *UsageScanner) field() *int {
+	if u.depth == 2 && u.details && u.keyIs("cached_tokens") {
+		return &u.found.cached
+	}
+	if u.depth != 1 {
+		return nil
+	}
+	switch string(u.key[:min(u.keyLen, len(u.key))]) {
+	case "prompt_tokens", "input_tokens":
+		return &u.found.prompt
+	case "completion_tokens", "output_tokens":
+		return &u.found.output
+	case "cache_read_input_tokens":
+		return &u.found.cacheRead
+	case "cache_creation_input_tokens":
+		return &u.found.cacheWrite
+	case "cached_tokens":
+		if u.meta {
+			return &u.found.cached
+		}
+	}
+	return nil
 }

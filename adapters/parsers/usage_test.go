@@ -128,8 +128,14 @@ func TestUsageForms(t *testing.T) {
 		"null":             {`{"usage":{"prompt_tokens":5}} {"usage":null}`, five},
 		"nothing known":    {`{"usage":{"prompt_tokens":5}} {"usage":{"total_tokens":3}}`, five},
 		"cut":              {`{"usage":{"prompt_tokens":5}} {"usage":{"prompt_tokens":7`, five},
-		"last wins": {`{"usage":{"prompt_tokens":9,"completion_tokens":1}} {"usage" : {"prompt_tokens" : 5}}`,
-			five},
+		"the last value of each wins": {
+			`{"usage":{"prompt_tokens":9,"completion_tokens":1}} {"usage" : {"prompt_tokens" : 5}}`,
+			messages.Usage{PromptTokens: 5, OutputTokens: 1}},
+		"parts of the prompt": {`{"usage":{"input_tokens":5,"cache_read_input_tokens":30,` +
+			`"cache_creation_input_tokens":200,"cache_creation":{"ephemeral_5m_input_tokens":200},"output_tokens":6}}`,
+			messages.Usage{PromptTokens: 235, CachedTokens: 30, OutputTokens: 6}},
+		"cut objects do not count": {`{"usage":{"prompt_tokens":5,"completion_tokens":2}} {"usage":{"prompt_tokens":7,`,
+			messages.Usage{PromptTokens: 5, OutputTokens: 2}},
 		"other objects in it": {`{"usage":{"a":{"prompt_tokens":9},"b":[1,{"x":2}],"prompt_tokens":5,"completion_tokens_details":{"cached_tokens":3}}}`, five},
 		"cached": {`{"usage":{"prompt_tokens_details":{"audio_tokens":1,"cached_tokens":4},"prompt_tokens":5,"cached_tokens":8}}`,
 			messages.Usage{PromptTokens: 5, CachedTokens: 4}},

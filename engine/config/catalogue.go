@@ -323,11 +323,8 @@ var unsupported = map[string]string{
 	"request-attribute-reporter":                notYet,
 	"slo-headroom-tier-filter":                  asksPredictor,
 
-	"anthropic-parser":  notYet,
-	"sglanghttp-parser": notYet,
-	"vertexai-parser":   notYet,
-	"vllmgrpc-parser":   notYet,
-	"vllmhttp-parser":   notYet,
+	"vertexai-parser": notYet,
+	"vllmgrpc-parser": notYet,
 }
 
 // Types of plugins that the section flowControl names. The first of each holds if the section names none, and need not

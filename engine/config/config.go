@@ -22,13 +22,6 @@ type Settings struct {
 	Destinations int           // how many endpoints a picker picks, at least 1
 	Stale        time.Duration // the age from which a sample is stale, if that is more than three of its intervals
 	Catalogue    *Catalogue    // the plugin types that a file may name; nil = those that are built in
-	Additions    Additions
-}
-
-// Additions are objectives and rewrites that stand elsewhere than in the file. Those of the file go before them.
-type Additions struct {
-	Objectives map[string]int
-	Rewrites   []rewrites.Rewrite
 }
 
 // Config is a checked and complete configuration. It never changes.
@@ -44,7 +37,7 @@ type Config struct {
 	Engines         []Engine        // beside those that are built in, or in place of one of the same name
 	DefaultEngine   string          // of endpoints whose label names none that is known; "" = found from the page
 	EngineLabelKeys []string        // labels that may name an endpoint's engine; the first that an endpoint has counts
-	ParseOpenAI     bool            // false = no request body is parsed
+	Parsers         []string        // types of those that parse request bodies; empty = no body is parsed
 
 	// FlowHeaders are headers that name the flow of a request without a fairness id, best first.
 	FlowHeaders []string
@@ -52,7 +45,7 @@ type Config struct {
 	// not here, has priority 0.
 	Priorities map[string]int
 
-	Rewrites []rewrites.Rewrite // in the order of the file, then those that were added
+	Rewrites []rewrites.Rewrite // in the order of the file
 
 	Queueing *flow.Settings // how requests wait for room; nil = they do not, and the plan has no gate
 

@@ -86,7 +86,6 @@ func (l *loader) load(root *yaml.Node) {
 	l.dataLayer(&doc)
 	points := l.points()
 	l.objectives(doc.Objectives)
-	l.addObjectives()
 	l.detector(&doc)
 	l.leaveToGate(profiles)
 	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)
@@ -254,7 +253,8 @@ func (l *loader) configure(x *instance, parameters *yaml.Node) {
 		p.Default(l.defaults.Destinations)
 	}
 	switch x.plugin.(type) {
-	case *ApproxPrefixCache, *InflightLoad, *OpenAIParser, *TokenProducer, *points.AgentIdentity:
+	case *ApproxPrefixCache, *InflightLoad, *OpenAIParser, *AnthropicParser, *VLLMHTTPParser, *TokenProducer,
+		*points.AgentIdentity:
 		x.used = true // it has an effect without being named
 	}
 }

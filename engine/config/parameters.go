@@ -37,6 +37,9 @@ var others = map[string]func() any{
 	},
 	"endpoint-notification-source": func() any { return new(NotificationSource) },
 	"openai-parser":                func() any { return new(OpenAIParser) },
+	"anthropic-parser":             func() any { return new(AnthropicParser) },
+	"vllmhttp-parser":              func() any { return new(VLLMHTTPParser) },
+	"sglanghttp-parser":            func() any { return new(SGLangHTTPParser) },
 	"prometheus-extractor":         func() any { return new(PrometheusExtractor) },
 	"passthrough-parser":           func() any { return new(PassthroughParser) },
 	"token-producer":               func() any { return new(TokenProducer) },
@@ -278,9 +281,19 @@ func (p *TokenProducer) Validate() error {
 	return nil
 }
 
-// OpenAIParser reads the model and the prompt of chat completions and completions. Requests of other forms pass
+// OpenAIParser reads the model and the prompt of chat completions, completions, responses, embeddings and images, and
+// the model of speech, conversations, rendered prompts and forms, such as transcriptions. Requests of other forms pass
 // without.
 type OpenAIParser struct{}
+
+// AnthropicParser reads the model and the prompt of messages, and the model of messages whose tokens are counted.
+type AnthropicParser struct{}
+
+// VLLMHTTPParser reads the model and the tokens of vLLM's own /inference/v1/generate.
+type VLLMHTTPParser struct{}
+
+// SGLangHTTPParser reads the prompt of SGLang's own /generate, which names no model: text or tokens.
+type SGLangHTTPParser struct{}
 
 // PassthroughParser reads nothing: requests are routed without model and prompt. Parsers listed after it have no
 // effect.

@@ -267,6 +267,7 @@ var pluginDocs = []Family{
 		}},
 	}},
 	{Name: "built in", Plugins: []Plugin{
+		{Type: "anthropic-parser", Text: "Reads the model and the prompt of messages, and the model of messages whose tokens are counted."},
 		{Type: "approx-prefix-cache-producer", Text: "The index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about 64 tokens; the memory for each server is bounded by the index itself.", Parameters: []Parameter{
 			{Name: "autoTune", Kind: "bool", Default: "true", Text: "Takes block size and capacity from the server's metrics.", Effect: "none"},
 			{Name: "blockSizeTokens", Kind: "int", Default: "16", Text: "The size of a block.", Effect: "warning"},
@@ -344,7 +345,7 @@ var pluginDocs = []Family{
 			{Name: "clientKeyPath", Kind: "string", Default: "", Text: "A file with the key of that certificate.", Effect: "none"},
 			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list, 1s for a document of the whole pool. A page or document is read the second time after a random part of it, so that endpoints which came together are not read together.", Effect: ""},
 		}},
-		{Type: "openai-parser", Text: "Reads the model and the prompt of chat completions and completions. Requests of other forms pass without."},
+		{Type: "openai-parser", Text: "Reads the model and the prompt of chat completions, completions, responses, embeddings and images, and the model of speech, conversations, rendered prompts and forms, such as transcriptions. Requests of other forms pass without."},
 		{Type: "passthrough-parser", Text: "Reads nothing: requests are routed without model and prompt. Parsers listed after it have no effect."},
 		{Type: "prometheus-extractor", Text: "Takes attributes of any name from the metrics page, for plugins that read an attribute by its name. A source of dataLayer.sources names it among its extractors.", Parameters: []Parameter{
 			{Name: "attributes", Kind: "list of object", Default: "", Text: "What is taken; at least one.", Effect: ""},
@@ -354,12 +355,14 @@ var pluginDocs = []Family{
 			{Name: "attributes[].aggregation", Kind: "string", Default: "", Text: "Makes one value of several series: last, sum, max, rate (the sum's increase per second) or ratio (the sum divided by that of per); absent = last.", Effect: ""},
 			{Name: "attributes[].per", Kind: "string", Default: "", Text: "The metric that a ratio divides by; its series need the labels, too.", Effect: ""},
 		}},
+		{Type: "sglanghttp-parser", Text: "Reads the prompt of SGLang's own /generate, which names no model: text or tokens."},
 		{Type: "token-producer", Text: "States that the tokens of prompts are estimated, at 4 bytes a token: they always are, also without it. The reference can have vLLM count them instead, which makes every request wait for a second service.", Parameters: []Parameter{
 			{Name: "modelName", Kind: "string", Default: "", Text: "The model of that service.", Effect: ""},
 			{Name: "vllm", Kind: "object", Default: "", Text: "That service, which is refused.", Effect: ""},
 			{Name: "estimate", Kind: "object", Default: "", Text: "Says how media count. It has no effect: an image, sound or file counts as at most 256 tokens.", Effect: "warning"},
 		}},
 		{Type: "topology-extractor", Text: "States that labels say where endpoints stand: plugins for topology read them without it. An endpoint-notification-source names it. It has no parameters."},
+		{Type: "vllmhttp-parser", Text: "Reads the model and the tokens of vLLM's own /inference/v1/generate."},
 	}},
 }
 

@@ -152,6 +152,35 @@ func TestAgentIdentityNamesFlows(t *testing.T) {
 	}
 }
 
+// Parsers need no entry in plugins. Those of the reference's default hold if a file names none.
+func TestParsers(t *testing.T) {
+	for name, c := range map[string]struct{ file, want string }{
+		"default": {"{}", "[openai-parser anthropic-parser vllmhttp-parser]"},
+		"one":     {"{parsers: [{pluginRef: sglanghttp-parser}]}", "[sglanghttp-parser]"},
+		"several": {
+			"{parsers: [{pluginRef: anthropic-parser}, {pluginRef: openai-parser}, {pluginRef: passthrough-parser}]}",
+			"[anthropic-parser openai-parser]"},
+		"none":    {"{parsers: [{pluginRef: passthrough-parser}]}", "[]"},
+		"by name": {"{parsers: [{pluginRef: p}]}\nplugins: [{type: vllmhttp-parser, name: p}]", "[vllmhttp-parser]"},
+		"by type": {"{parsers: [{pluginRef: vllmhttp-parser}]}\nplugins: [{type: vllmhttp-parser, name: p}]",
+			"[vllmhttp-parser]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Load([]byte(newHead+"requestHandler: "+c.file), three)
+			if err != nil || fmt.Sprint(got.Parsers) != c.want {
+				t.Fatalf("%v, want %s; %v", got, c.want, err)
+			}
+			shown, err := Show([]byte(newHead+"requestHandler: "+c.file), three)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := Load(shown, three); err != nil || fmt.Sprint(again.Parsers) != c.want {
+				t.Errorf("what is shown has parsers %v, want %s; %v", again, c.want, err)
+			}
+		})
+	}
+}
+
 // What a parameter says of another plugin must hold.
 func TestReferencesToOtherPluginsAreChecked(t *testing.T) {
 	sources := func(source, more string) string {

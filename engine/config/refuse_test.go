@@ -270,10 +270,14 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: plugins[4]: endpoint-attribute-scorer reads example.com/watts, which q and p emit: name one"},
 		"source twice": {head + "plugins: [{type: metrics-data-source, name: m}]\ndataLayer: {sources: " +
 			"[{pluginRef: m}, {pluginRef: m}]}", "line 4: dataLayer.sources[1]: a second source"},
-		"parser missing": {head + "requestHandler: {parsers: [{pluginRef: openai-parser}]}",
-			`line 3: requestHandler.parsers[0].pluginRef: no plugin is named "openai-parser", add it to plugins`},
+		"parser missing": {head + "requestHandler: {parsers: [{pluginRef: mine}]}",
+			`line 3: requestHandler.parsers[0].pluginRef: no plugin is named "mine", add it to plugins`},
+		"parser of another name": {head + "plugins: [{type: queue-scorer, name: openai-parser}]\n" +
+			"requestHandler: {parsers: [{pluginRef: openai-parser}]}",
+			"line 4: requestHandler.parsers[0].pluginRef: openai-parser is of type queue-scorer, want openai-parser"},
 		"parser type": {head + "plugins: [{type: queue-scorer}]\nparser: {pluginRef: queue-scorer}",
-			"line 4: parser.pluginRef: queue-scorer is of type queue-scorer, want openai-parser or passthrough-parser"},
+			"line 4: parser.pluginRef: queue-scorer is of type queue-scorer, want " +
+				"openai-parser or anthropic-parser or vllmhttp-parser or sglanghttp-parser or passthrough-parser"},
 		"profile name": {head + "schedulingProfiles:\n- plugins: []",
 			"line 4: schedulingProfiles[0].name: missing"},
 		"profile twice": {head + "schedulingProfiles: [{name: a}, {name: a}]",

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -221,27 +220,49 @@ func (l *loader) parsers(doc *document) {
 	l.parserList(list, func(i int) string { return item(path, i) })
 }
 
+const passthrough = "passthrough-parser"
+
+// parserTypes are the parsers that there are; defaultParsers hold if a file names none.
+var (
+	parserTypes    = []string{"openai-parser", "anthropic-parser", "vllmhttp-parser", "sglanghttp-parser", passthrough}
+	defaultParsers = []string{"openai-parser", "anthropic-parser", "vllmhttp-parser", passthrough}
+)
+
 func (l *loader) parserList(list []pluginRef, path func(int) string) {
-	l.config.ParseOpenAI = len(list) == 0
+	if len(list) == 0 {
+		l.config.Parsers = slices.DeleteFunc(slices.Clone(defaultParsers), isPassthrough)
+		return
+	}
 	var seen []string
 	for i, ref := range list {
 		at := path(i) + ".pluginRef"
-		x := l.find(at, ref.PluginRef, "openai-parser", "passthrough-parser")
+		x := l.parser(at, ref.PluginRef)
 		switch {
 		case x == nil:
 			continue
-		case slices.Contains(seen, "passthrough-parser"):
+		case slices.Contains(seen, passthrough):
 			l.Warn(at, "%s stands after a parser that takes every request, so it has no effect", x.name)
 		case slices.Contains(seen, x.typ):
 			l.Fail(at, "a second %s, want one", x.typ)
-		case x.typ == "openai-parser":
-			l.config.ParseOpenAI = true
-			l.from.parsers = append(l.from.parsers, x)
 		default:
 			l.from.parsers = append(l.from.parsers, x)
 		}
 		seen = append(seen, x.typ)
+		if !isPassthrough(x.typ) && !slices.Contains(seen, passthrough) {
+			l.config.Parsers = append(l.config.Parsers, x.typ)
+		}
 	}
+}
+
+// isPassthrough reports whether a parser takes every request and reads none.
+func isPassthrough(typ string) bool { return typ == passthrough }
+
+// parser returns the parser that an entry names, which needs no entry in plugins if it is named by its type.
+func (l *loader) parser(path, name string) *instance {
+	if l.named[name] == nil && slices.Contains(parserTypes, name) {
+		return l.provided(path, name)
+	}
+	return l.find(path, name, parserTypes...)
 }
 
 // objectives sets the priorities. A name that is longer than what is read of the header would never be found.
@@ -269,16 +290,6 @@ func (l *loader) objectives(list []objectiveSection) {
 	}
 }
 
-// addObjectives adds the objectives that stand elsewhere, unless the file has one of the name.
-func (l *loader) addObjectives() {
-	if len(l.defaults.Additions.Objectives) == 0 {
-		return
-	}
-	all := maps.Clone(l.defaults.Additions.Objectives)
-	maps.Copy(all, l.config.Priorities)
-	l.config.Priorities = all
-}
-
 // priority checks the range of a priority, which is that of Kubernetes resources.
 func (l *loader) priority(path string, p int) {
 	if p < math.MinInt32 || p > math.MaxInt32 {
@@ -294,7 +305,7 @@ const mostWeight = 1_000_000
 
 // rewrites sets the rewrites of models.
 func (l *loader) rewrites(list []rewriteSection) {
-	if len(list) > 0 && !l.config.ParseOpenAI {
+	if len(list) > 0 && len(l.config.Parsers) == 0 {
 		l.Warn("modelRewrites", "no parser reads the models of requests, so this has no effect")
 	}
 	names, models := map[string]int{}, map[string]string{}
@@ -321,7 +332,6 @@ func (l *loader) rewrites(list []rewriteSection) {
 		}
 		l.config.Rewrites = append(l.config.Rewrites, rewrite)
 	}
-	l.config.Rewrites = append(l.config.Rewrites, l.defaults.Additions.Rewrites...)
 }
 
 // matches returns the models that a rule is for. first has the rules so far, each by what it is for; "" = all.

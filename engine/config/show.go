@@ -126,7 +126,7 @@ func (s *shower) plugins() *yaml.Node {
 	all := slices.Clone(s.instances)
 	from := &s.from
 	if len(from.parsers) == 0 {
-		for _, typ := range []string{"openai-parser", "passthrough-parser"} {
+		for _, typ := range defaultParsers {
 			x := s.oneOf(typ)
 			x.used = true
 			from.parsers = append(from.parsers, x)

@@ -183,14 +183,16 @@ func (r *rig) reload(dice *rand.Rand) {
 // under is what streams take from a configuration.
 func (r *rig) under(number uint64, picks *signalbox.Configuration) *extproc.Configuration {
 	return &extproc.Configuration{
-		Number: number, Parser: poisoned{parsers.NewOpenAI(parsers.Config{Seed: 1}), r.faults},
+		Number: number, Parser: poisoned{parsers.New(parsers.Config{Seed: 1}), r.faults},
 		Start: func(first messages.RequestArrived) (messages.Port[messages.CycleMsg], bool) {
 			if first.Configuration != number {
 				r.Errorf("a request of configuration %d began under %d", first.Configuration, number)
 			}
 			return r.start(picks, first)
 		},
-		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+		Scan: func(api messages.API, contentType string) extproc.Scanner {
+			return parsers.NewResponseScanner(api, contentType)
+		},
 	}
 }
 

@@ -111,8 +111,10 @@ func (r *rig) remember(m *messages.Record) {
 func (r *rig) serve(t *testing.T, bodyWait time.Duration) {
 	t.Helper()
 	inForce := &extproc.Configuration{
-		Number: 1, Start: r.picker.InForce().Start, Parser: parsers.NewOpenAI(parsers.Config{Seed: 1}),
-		Scan: func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+		Number: 1, Start: r.picker.InForce().Start, Parser: parsers.New(parsers.Config{Seed: 1}),
+		Scan: func(api messages.API, contentType string) extproc.Scanner {
+			return parsers.NewResponseScanner(api, contentType)
+		},
 	}
 	r.streams = extproc.NewServer(extproc.Config{
 		Instance: 1, MaxBodyBytes: bodyLimit, MaxHeldBytes: 512 << 20, BodyTimeout: bodyWait,

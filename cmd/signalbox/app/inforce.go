@@ -60,16 +60,15 @@ type configuration struct {
 type inForce struct {
 	tree     *tree
 	plugins  *telemetry.Plugins
-	parser   *parsers.OpenAI // of all configurations that parse: what it decodes at once is bounded for the process
+	parser   *parsers.Parser // of all configurations that parse: what it decodes at once is bounded for the process
 	current  atomic.Pointer[configuration]
 	metrics  *reloadMetrics
 	follower *files.Follower[files.Text] // nil = the source is no file, or is not followed yet
 
 	mu       sync.Mutex // of all below, and of what stores current
 	started  beginning  // what cannot change live stays as it is here
-	added    config.Additions
-	previous *previous // nil = there is none
-	read     []byte    // what the source held when it was read last; nil = it could not be read
+	previous *previous  // nil = there is none
+	read     []byte     // what the source held when it was read last; nil = it could not be read
 	problem  *admin.ConfigurationProblem
 }
 
@@ -90,7 +89,7 @@ func newInForce(t *tree, plugins *telemetry.Plugins, first *loaded) *inForce {
 	f := &inForce{tree: t, plugins: plugins, read: first.source.text}
 	f.started = beginning{first.source, first.Discovery}
 	f.metrics = newReloadMetrics(t.registry)
-	f.parser = parsers.NewOpenAI(parsers.Config{Seed: t.seed, MaxDecodedBytes: int(t.opts.maxBody)})
+	f.parser = parsers.New(parsers.Config{Seed: t.seed, MaxDecodedBytes: int(t.opts.maxBody)})
 	f.put(f.compose(first, 1, t.picker.InForce()))
 	return f
 }
@@ -107,18 +106,31 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 		Number: number, Start: picks.Start, Parser: noParser{}, Priorities: l.Priorities,
 		Rewrites: rewrites.NewTable(l.Rewrites),
 		Headers:  l.Plan.Layout().Headers(),
-		Scan:     func(contentType string) extproc.Scanner { return parsers.NewResponseScanner(contentType) },
+		Scan: func(api messages.API, contentType string) extproc.Scanner {
+			return parsers.NewResponseScanner(api, contentType)
+		},
 	}
 	for _, name := range l.FlowHeaders {
 		c.streams.Flows = append(c.streams.Flows, slices.Index(c.streams.Headers, name))
 	}
-	if l.ParseOpenAI {
-		c.streams.Parser = f.parser
+	if formats := formatsOf(l.Parsers); formats != 0 {
+		c.streams.Parser = f.parser.Of(formats)
 	}
 	if l.Queueing != nil {
 		c.streams.MakeWay = f.tree.picker.MakeWay
 	}
 	return c
+}
+
+// formatsOf returns the formats that parsers of these types read.
+func formatsOf(types []string) (all parsers.Formats) {
+	for _, typ := range types {
+		all |= map[string]parsers.Formats{
+			"openai-parser": parsers.OpenAI, "anthropic-parser": parsers.Anthropic, "vllmhttp-parser": parsers.VLLM,
+			"sglanghttp-parser": parsers.SGLang,
+		}[typ]
+	}
+	return all
 }
 
 // put is the one place where a configuration comes into force.
@@ -134,15 +146,14 @@ func (f *inForce) put(c *configuration) {
 	f.metrics.inForce(c)
 }
 
-// build makes a configuration of a text and of what is added to it, or says everything that is wrong with it. It
-// changes nothing.
+// build makes a configuration of a text, or says everything that is wrong with it. It changes nothing.
 func (f *inForce) build(s source) (c *configuration, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a constructor of a plugin, perhaps
 			err = fmt.Errorf("%s: it cannot be built: panic: %v", s.name, r)
 		}
 	}()
-	l, err := f.tree.opts.parse(s, f.added)
+	l, err := f.tree.opts.parse(s)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +184,9 @@ func (f *inForce) take(s source, restored uint64) error {
 		return f.refused(err)
 	}
 	c.restored = restored
-	f.bring(c)
+	f.tree.fetcher.Read(c.pages)
+	f.tree.picker.Bring(c.picks)
+	f.put(c)
 	f.previous = &previous{now.number, now.source}
 	f.accepted("changed")
 	f.tree.log.Info("configuration in force", zap.Uint64("number", c.number), zap.String("source", s.name),
@@ -183,34 +196,6 @@ func (f *inForce) take(s source, restored uint64) error {
 		f.tree.log.Warn("configuration", zap.String("warning", w))
 	}
 	return nil
-}
-
-// bring brings a configuration into force. Its caller has mu.
-func (f *inForce) bring(c *configuration) {
-	f.tree.fetcher.Read(c.pages)
-	f.tree.picker.Bring(c.picks)
-	f.put(c)
-}
-
-// add brings other objectives and rewrites into force beside those of the source.
-func (f *inForce) add(added config.Additions) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.tree.draining.Load() {
-		return
-	}
-	before, now := f.added, f.current.Load()
-	f.added = added
-	c, err := f.build(now.source)
-	if err != nil { // the text was good before, so this is a fault of ours
-		f.added = before
-		f.tree.log.Error("objectives and rewrites refused; those before stay in force", zap.Error(err))
-		return
-	}
-	c.restored = now.restored
-	f.bring(c)
-	f.tree.log.Info("configuration in force, with other objectives or rewrites", zap.Uint64("number", c.number),
-		zap.Int("objectives", len(added.Objectives)), zap.Int("rewrites", len(added.Rewrites)))
 }
 
 // warn logs what a configuration says without effect.

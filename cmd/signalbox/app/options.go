@@ -347,12 +347,11 @@ func (o *options) load(ctx context.Context) (*loaded, error) {
 		info, err := os.Stat(o.configFile)
 		from = source{name: o.configFile, text: text, file: err == nil && info.Mode().IsRegular()}
 	}
-	return o.parse(from, config.Additions{})
+	return o.parse(from)
 }
 
-// parse makes a configuration of a text and what is added to it, beside the flags. A file of --endpoints takes the
-// place of its discovery.
-func (o *options) parse(from source, added config.Additions) (*loaded, error) {
+// parse makes a configuration of a text, beside the flags. A file of --endpoints takes the place of its discovery.
+func (o *options) parse(from source) (*loaded, error) {
 	destinations := mostDestinations
 	if o.singleDestination {
 		destinations = 1
@@ -361,8 +360,7 @@ func (o *options) parse(from source, added config.Additions) (*loaded, error) {
 	if o.configFile == "" && o.configText == "" {
 		load = func(_ []byte, s config.Settings) (*config.Config, error) { return config.Default(s) }
 	}
-	c, err := load(from.text, config.Settings{Destinations: destinations, Stale: o.staleness, Catalogue: o.catalogue,
-		Additions: added})
+	c, err := load(from.text, config.Settings{Destinations: destinations, Stale: o.staleness, Catalogue: o.catalogue})
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", from.name, err)
 	}

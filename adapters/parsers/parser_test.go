@@ -21,7 +21,7 @@ const (
 	seed           = 42
 )
 
-var parser = parsers.NewOpenAI(parsers.Config{Seed: seed})
+var parser = parsers.New(parsers.Config{Seed: seed})
 
 func parse(t *testing.T, path, body string) messages.Request {
 	t.Helper()
@@ -222,8 +222,8 @@ func TestRefused(t *testing.T) {
 func TestNotParsed(t *testing.T) {
 	const chat = `{"model":"m","messages":[{"content":"Hello"}]}`
 	tests := map[string]struct{ path, contentType, encoding, body string }{
-		"other path":         {"/v1/embeddings", jsonType, "", "{"},
-		"below the path":     {"/v1/chat/completions/render", jsonType, "", "{"},
+		"other path":         {"/v1/moderations", jsonType, "", "{"},
+		"below the path":     {"/v1/chat/completions/abort", jsonType, "", "{"},
 		"other content type": {chatPath, "text/plain", "", chat},
 		"compressed":         {chatPath, jsonType, "gzip", chat},
 		"no body":            {chatPath, jsonType, "", ""},
@@ -250,8 +250,8 @@ func TestRecognised(t *testing.T) {
 		"/v1/chat/completions": true, "chat/completions": true, "/chat/completions": true, "/v1/completions": true,
 		"/v1/completions/": true, "/v1/completions?a=/b": true, "/tenant/openai/v1/chat/completions?x": true,
 		"completions":       true,
-		"/v1/mycompletions": false, "/v1/completions/render": false, "/": false, "": false,
-		"/v1/embeddings?completions":    false,
+		"/v1/mycompletions": false, "/v1/completions/abort": false, "/": false, "": false,
+		"/v1/moderations?completions":   false,
 		"/v1/x.Service/ChatCompletions": false,
 	}
 	for path, want := range tests {

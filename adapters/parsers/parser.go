@@ -1,3 +1,10 @@
+// Package parsers reads the request and response bodies of the inference APIs. It owns the rules by which bytes become
+// the facts of messages.Request and messages.Usage.
+//
+// A request body is read once, front to back, by a scanner that builds no tree: what is not needed is checked and
+// skipped. An encoded body is decoded into memory of the package for as long as it is read; what that costs is bounded.
+// A response body is looked at for its usage object only, piece by piece, whatever the pieces. The package never keeps
+// a slice of a body, never changes a byte of one, never decides what a client is answered, and does no I/O.
 package parsers
 
 import (
@@ -20,7 +27,7 @@ const maxNameBytes = 1024
 // byteOrderMark stands before the JSON of some clients. Model servers read past it, vLLM among them.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// Config holds the settings of an OpenAI parser.
+// Config holds the settings of a parser.
 type Config struct {
 	// Seed is the seed of the block hashes. It is one for the whole process, because hashes with different seeds do
 	// not compare.
@@ -30,43 +37,25 @@ type Config struct {
 	MaxDecodedBytes int
 }
 
-// OpenAI reads the bodies of chat completions and completions, in every form that the API allows for their content, and
-// the model of forms, such as those of audio transcriptions. Any number of goroutines may share one.
-type OpenAI struct {
+// Parser reads the bodies of requests in every form that their APIs allow for their content, and the model of forms,
+// such as those of audio transcriptions. Any number of goroutines may share one.
+type Parser struct {
 	config   Config
+	formats  Formats
 	decoders *decoders
 }
 
-// NewOpenAI returns a parser.
-func NewOpenAI(c Config) *OpenAI {
+// New returns a parser of all formats.
+func New(c Config) *Parser {
 	if c.MaxDecodedBytes <= 0 {
 		c.MaxDecodedBytes = 32 << 20
 	}
-	return &OpenAI{config: c, decoders: newDecoders(c.MaxDecodedBytes)}
+	return &Parser{config: c, formats: Every, decoders: newDecoders(c.MaxDecodedBytes)}
 }
 
-type format uint8
-
-const (
-	unknownFormat format = iota
-	chatFormat
-	completionFormat
-	formFormat // multipart/form-data
-)
-
-func formatOf(path string) format {
-	if i := strings.IndexAny(path, "?#"); i >= 0 {
-		path = path[:i]
-	}
-	path = strings.TrimSuffix(path, "/")
-	rest, ok := strings.CutSuffix(path, "completions")
-	switch {
-	case !ok || rest != "" && !strings.HasSuffix(rest, "/"):
-		return unknownFormat
-	case rest == "chat/" || strings.HasSuffix(rest, "/chat/"):
-		return chatFormat
-	}
-	return completionFormat
+// Of returns a parser of these formats that decodes in the same memory.
+func (p *Parser) Of(formats Formats) *Parser {
+	return &Parser{config: p.config, formats: formats, decoders: p.decoders}
 }
 
 // isJSON reports whether a body of this content type is meant to be JSON; without one it is.
@@ -95,8 +84,8 @@ func isJSON(contentType string) bool {
 //
 // The time is linear in the length of the body, and of its text if it is encoded; allocated are Model, Salt and the
 // list of blocks.
-func (o *OpenAI) Parse(path, contentType, contentEncoding string, body []byte, into *messages.Request) error {
-	f := formatOf(path)
+func (p *Parser) Parse(path, contentType, contentEncoding string, body []byte, into *messages.Request) error {
+	f := p.formats.formatOf(path)
 	switch {
 	case f != unknownFormat && isJSON(contentType):
 	case isForm(contentType):
@@ -108,24 +97,24 @@ func (o *OpenAI) Parse(path, contentType, contentEncoding string, body []byte, i
 		return nil
 	}
 	if contentEncoding == "" {
-		return o.read(f, contentType, body, into)
+		return p.read(f, contentType, body, into)
 	}
-	return o.readEncoded(f, contentType, contentEncoding, body, into)
+	return p.readEncoded(f, contentType, contentEncoding, body, into)
 }
 
-func (o *OpenAI) readEncoded(f format, contentType, contentEncoding string, body []byte, into *messages.Request) error {
+func (p *Parser) readEncoded(f format, contentType, contentEncoding string, body []byte, into *messages.Request) error {
 	list, ok := codings(contentEncoding)
 	if !ok {
 		return nil
 	}
 	if list.n == 0 {
-		return o.read(f, contentType, body, into)
+		return p.read(f, contentType, body, into)
 	}
-	err := o.decoders.read(list, body, func(text []byte) error {
+	err := p.decoders.read(list, body, func(text []byte) error {
 		if len(text) == 0 {
 			return nil
 		}
-		return o.read(f, contentType, text, into)
+		return p.read(f, contentType, text, into)
 	})
 	if err == nil || errors.Is(err, errNotDecoded) {
 		return nil
@@ -139,13 +128,15 @@ func (o *OpenAI) readEncoded(f format, contentType, contentEncoding string, body
 //
 // The text is nil for a body of which Parse takes no model, for one with a content encoding, and for a form without a
 // model.
-func (o *OpenAI) Rename(path, contentType, contentEncoding string, body []byte, model string) (from, to int,
+func (p *Parser) Rename(path, contentType, contentEncoding string, body []byte, model string) (from, to int,
 	text []byte) {
 	if list, ok := codings(contentEncoding); !ok || list.n > 0 {
 		return 0, 0, nil
 	}
 	switch {
-	case formatOf(path) != unknownFormat && isJSON(contentType):
+	case p.formats.formatOf(path) == generateFormat: // SGLang has no member model, and refuses what it does not know
+		return 0, 0, nil
+	case p.formats.formatOf(path) != unknownFormat && isJSON(contentType):
 		return renameObject(body, model)
 	case isForm(contentType):
 		value := formModel(contentType, body)
@@ -203,7 +194,7 @@ func quote(s string) []byte {
 }
 
 // read reads the text of a body.
-func (o *OpenAI) read(f format, contentType string, body []byte, into *messages.Request) error {
+func (p *Parser) read(f format, contentType string, body []byte, into *messages.Request) error {
 	if f == formFormat {
 		if model := (text{raw: formModel(contentType, body)}).name(); model != "" {
 			into.Model = model
@@ -218,18 +209,23 @@ func (o *OpenAI) read(f format, contentType string, body []byte, into *messages.
 	if bytes.HasPrefix(body, byteOrderMark) {
 		r.pos = len(byteOrderMark)
 	}
-	r.hasher = blockindex.NewHasher(o.config.Seed)
+	r.hasher = blockindex.NewHasher(p.config.Seed)
 	if !r.request() {
 		return r.problem()
 	}
-	into.Model, into.Salt = r.model.name(), r.salt.secret(o.config.Seed)
-	into.Stream, into.Usage, into.Form = r.stream, r.usage || !r.stream, r.answer()
+	into.Model, into.Salt = r.model.name(), r.salt.secret(p.config.Seed)
+	into.Stream, into.Usage, into.Form = r.stream, r.usage || !r.stream || f.tells(), r.answer()
+	if f == namedFormat {
+		return nil
+	}
 	into.PromptTokens, into.Media = r.tokens+(r.promptBytes+3)/4, r.media
 	into.OutputTokens = r.limit
 	if r.newLimit > 0 {
 		into.OutputTokens = r.newLimit
 	}
-	into.Blocks = r.hasher.Blocks()
+	if into.Form.API != messages.UnknownAPI { // it computes a prompt that the server keeps
+		into.Blocks = r.hasher.Blocks()
+	}
 	return nil
 }
 
