@@ -22,6 +22,13 @@ type Settings struct {
 	Destinations int           // how many endpoints a picker picks, at least 1
 	Stale        time.Duration // the age from which a sample is stale, if that is more than three of its intervals
 	Catalogue    *Catalogue    // the plugin types that a file may name; nil = those that are built in
+	Additions    Additions
+}
+
+// Additions are objectives and rewrites that stand elsewhere than in the file. Those of the file go before them.
+type Additions struct {
+	Objectives map[string]int
+	Rewrites   []rewrites.Rewrite
 }
 
 // Config is a checked and complete configuration. It never changes.
@@ -45,7 +52,7 @@ type Config struct {
 	// not here, has priority 0.
 	Priorities map[string]int
 
-	Rewrites []rewrites.Rewrite // in the order of the file
+	Rewrites []rewrites.Rewrite // in the order of the file, then those that were added
 
 	Queueing *flow.Settings // how requests wait for room; nil = they do not, and the plan has no gate
 

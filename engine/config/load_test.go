@@ -14,6 +14,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
+	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
@@ -425,5 +426,34 @@ func TestLoadObjectives(t *testing.T) {
 		if c, err = Load([]byte(version+"objectives: []"), three); err != nil || len(c.Priorities) > 0 {
 			t.Errorf("after %q, an empty list: %v, %v; want none", version, c.Priorities, err)
 		}
+	}
+}
+
+// Objectives and rewrites that stand elsewhere come behind those of the file.
+func TestLoadAdditions(t *testing.T) {
+	settings := three
+	settings.Additions = Additions{
+		Objectives: map[string]int{"chat": 1, "batch": -1},
+		Rewrites: []rewrites.Rewrite{
+			{Name: "added", Rules: []rewrites.Rule{{Targets: []rewrites.Target{{Model: "a", Weight: 1}}}}},
+		},
+	}
+	const file = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+objectives: [{name: chat, priority: 10}]
+modelRewrites: [{name: own, rules: [{targets: [{modelRewrite: b}]}]}]
+`
+	got, err := Load([]byte(file), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]int{"chat": 10, "batch": -1}, got.Priorities); diff != "" {
+		t.Errorf("priorities, -want +got: %s", diff)
+	}
+	if len(got.Rewrites) != 2 || got.Rewrites[0].Name != "own" || got.Rewrites[1].Name != "added" {
+		t.Errorf("rewrites: %v, want that of the file first", got.Rewrites)
+	}
+	if diff := cmp.Diff(map[string]int{"chat": 1, "batch": -1}, settings.Additions.Objectives); diff != "" {
+		t.Errorf("the additions themselves changed: %s", diff)
 	}
 }

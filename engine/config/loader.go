@@ -86,6 +86,7 @@ func (l *loader) load(root *yaml.Node) {
 	l.dataLayer(&doc)
 	points := l.points()
 	l.objectives(doc.Objectives)
+	l.addObjectives()
 	l.detector(&doc)
 	l.leaveToGate(profiles)
 	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)

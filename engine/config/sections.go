@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -290,6 +291,16 @@ func (l *loader) objectives(list []objectiveSection) {
 	}
 }
 
+// addObjectives adds the objectives that stand elsewhere, unless the file has one of the name.
+func (l *loader) addObjectives() {
+	if len(l.defaults.Additions.Objectives) == 0 {
+		return
+	}
+	all := maps.Clone(l.defaults.Additions.Objectives)
+	maps.Copy(all, l.config.Priorities)
+	l.config.Priorities = all
+}
+
 // priority checks the range of a priority, which is that of Kubernetes resources.
 func (l *loader) priority(path string, p int) {
 	if p < math.MinInt32 || p > math.MaxInt32 {
@@ -332,6 +343,7 @@ func (l *loader) rewrites(list []rewriteSection) {
 		}
 		l.config.Rewrites = append(l.config.Rewrites, rewrite)
 	}
+	l.config.Rewrites = append(l.config.Rewrites, l.defaults.Additions.Rewrites...)
 }
 
 // matches returns the models that a rule is for. first has the rules so far, each by what it is for; "" = all.

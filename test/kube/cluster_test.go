@@ -188,23 +188,47 @@ func (c *cluster) define(files ...string) error {
 		if err != nil {
 			return err
 		}
-		const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-		made, err := c.do(http.MethodPost, path, "application/yaml", text)
-		if err != nil {
-			return err
-		}
-		spec := made["spec"].(map[string]any)
-		group := fmt.Sprintf("/apis/%v/v1/%v", spec["group"], spec["names"].(map[string]any)["plural"])
-		err = errors.New("not looked at")
-		for end := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(end); {
-			_, err = c.do(http.MethodGet, group, "", nil)
-			<-time.After(10 * time.Millisecond)
-		}
-		if err != nil {
+		if err := c.defineOne("application/yaml", text, "v1"); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// defineOne stores a definition, which serves this version.
+func (c *cluster) defineOne(contentType string, definition any, version string) error {
+	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	made, err := c.do(http.MethodPost, path, contentType, definition)
+	if err != nil {
+		return err
+	}
+	spec := made["spec"].(map[string]any)
+	served := fmt.Sprintf("/apis/%v/%s/%v", spec["group"], version, spec["names"].(map[string]any)["plural"])
+	err = errors.New("not looked at")
+	for end := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(end); {
+		_, err = c.do(http.MethodGet, served, "", nil)
+		<-time.After(10 * time.Millisecond)
+	}
+	return err
+}
+
+// looseDefinition is that of a resource whose fields may have any type.
+func looseDefinition(group, kind, plural string) object {
+	return object{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": object{"name": plural + "." + group},
+		"spec": object{
+			"group": group, "scope": "Namespaced",
+			"names": object{
+				"kind": kind, "listKind": kind + "List", "plural": plural, "singular": strings.ToLower(kind),
+			},
+			"versions": []object{{
+				"name": "v1alpha2", "served": true, "storage": true, "schema": object{"openAPIV3Schema": object{
+					"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+				}},
+			}},
+		},
+	}
 }
 
 var namespaces atomic.Int64

@@ -18,8 +18,9 @@ import (
 // resource is a kind of object that is followed.
 type resource struct {
 	schema.GroupVersion
-	name string // plural, as paths and rights have it
-	kind string
+	name     string // plural, as paths and rights have it
+	kind     string
+	optional bool // picks need it not: it may never be installed
 }
 
 func (r resource) String() string {
@@ -36,6 +37,15 @@ func inferencePools(group string) resource {
 		GroupVersion: schema.GroupVersion{Group: group, Version: "v1"}, name: "inferencepools", kind: "InferencePool",
 	}
 }
+
+func extraResource(group, name, kind string) resource {
+	return resource{
+		GroupVersion: schema.GroupVersion{Group: group, Version: "v1alpha2"}, name: name, kind: kind, optional: true,
+	}
+}
+
+// objectOf says which object a problem is about.
+func objectOf(r resource, name string) string { return "object " + r.String() + " " + name }
 
 // client asks an API server for the objects of one namespace.
 type client struct {

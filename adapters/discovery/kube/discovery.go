@@ -27,6 +27,10 @@ type Config struct {
 	Problem func(error)
 	// Told, if not nil, is told of each set that the pool took. It must not block.
 	Told func(discovery.Change)
+	// Deprecated, if not nil, is told of what should be written otherwise, of each object once. It must not block.
+	Deprecated func(string)
+
+	extras func(Extras) // nil = nobody asks for them
 }
 
 // Pool names an InferencePool.
@@ -44,6 +48,7 @@ type Discovery struct {
 	running  sync.WaitGroup // of the followers
 	pool     poolView
 	pods     podView
+	extras   extraViews
 	out      out
 	problems problems
 	lack     atomic.Pointer[string] // what is not known yet; "" = nothing
@@ -173,20 +178,26 @@ func (d *Discovery) begin(ctx context.Context) {
 		return
 	}
 	d.pool.follower = d.follow(ctx, inferencePools(d.cfg.Pool.Group), selection{name: d.cfg.Pool.Name})
+	d.followExtras(ctx)
 }
 
 // take takes what a follower tells. One that was stopped may still tell something, which does not count.
 func (d *Discovery) take(ctx context.Context, w word) {
-	if w.follower != d.pool.follower && w.follower != d.pods.follower {
+	view := d.extras.by[w.follower]
+	if view == nil && w.follower != d.pool.follower && w.follower != d.pods.follower {
 		return
 	}
 	about := w.verb + " " + w.follower.source.of.String()
 	switch {
+	case w.kind == failed && view != nil && reasonOf(w.err) == "not-found":
+		d.notInstalled(about, view)
 	case w.kind == failed:
 		d.problems.note(about, w.follower.source.of, fmt.Errorf("%w; endpoints that stay in force: %d", w.err,
 			len(d.out.set)))
 	case w.kind == well:
 		d.problems.over(about)
+	case view != nil:
+		d.takeExtra(w, view)
 	case w.follower == d.pool.follower:
 		d.takePool(ctx, w)
 	default:

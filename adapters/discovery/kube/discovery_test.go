@@ -163,6 +163,10 @@ func TestPoolThatMakesNoSense(t *testing.T) {
 				s.Known())
 		}
 	}
+	nothing := poolOf("vllm")
+	nothing["spec"] = 7
+	s.put(poolsPath, "llama", nothing)
+	s.reports("spec: got number, want a mapping")
 	s.put(poolsPath, "llama", poolOf("vllm", 9000))
 	s.reports("")
 	s.tells("a-rank-0 10.0.0.1:9000")
@@ -238,7 +242,7 @@ func TestCloseBeforeRun(t *testing.T) {
 
 // The longest time between two tries is under two seconds, and no two pickers try at the same time.
 func TestBackoff(t *testing.T) {
-	next, longest, seen := backoff().DelayFunc(), time.Duration(0), map[time.Duration]bool{}
+	next, longest, seen := backoff(pods).DelayFunc(), time.Duration(0), map[time.Duration]bool{}
 	for range 1000 {
 		d := next()
 		longest, seen[d] = max(longest, d), true

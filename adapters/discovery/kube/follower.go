@@ -40,10 +40,14 @@ type follower struct {
 	cancel context.CancelFunc
 }
 
-// backoff is the time between two tries of a reflector. Its longest is under the two seconds in which what comes into
-// being is to be known, jitter included.
-func backoff() *wait.Backoff {
-	return &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second, Jitter: 0.5}
+// backoff is the time between two tries of a reflector. For what is needed its longest is under the two seconds in
+// which what comes into being is to be known, jitter included.
+func backoff(r resource) *wait.Backoff {
+	longest := time.Second
+	if r.optional {
+		longest = 3 * time.Second // in many clusters it is never installed
+	}
+	return &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: longest, Jitter: 0.5}
 }
 
 // follow starts a follower. It runs until it is stopped.
@@ -53,7 +57,7 @@ func (d *Discovery) follow(ctx context.Context, r resource, s selection) *follow
 	quiet := logr.Discard()
 	ctx, f.cancel = context.WithCancel(klog.NewContext(ctx, quiet))
 	reflector := cache.NewReflectorWithOptions(&listWatch{f}, &object{}, &teller{f, ctx}, cache.ReflectorOptions{
-		Logger: &quiet, Name: r.String(), TypeDescription: r.String(), Backoff: backoff(),
+		Logger: &quiet, Name: r.String(), TypeDescription: r.String(), Backoff: backoff(r),
 	})
 	d.running.Go(func() { reflector.RunWithContext(ctx) })
 	return f

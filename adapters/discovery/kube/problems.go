@@ -23,7 +23,7 @@ type problems struct {
 type problem struct {
 	reason, text string
 	since        time.Time
-	call         bool // it is about a call: what is known may have changed since
+	call         bool // it is about a call: what is known of endpoints may have changed since
 }
 
 // invalid is an error of an object.
@@ -32,7 +32,8 @@ type invalid struct{ error }
 // note counts a problem, and reports it unless it is known by its reason.
 func (p *problems) note(about string, r resource, err error) {
 	var object invalid
-	is := problem{reason: reasonOf(err), text: err.Error(), since: time.Now(), call: !errors.As(err, &object)}
+	is := problem{reason: reasonOf(err), text: err.Error(), since: time.Now()}
+	is.call = !r.optional && !errors.As(err, &object)
 	p.metrics.errors.WithLabelValues(r.String(), is.reason).Inc()
 	before, known := p.open[about]
 	if known {
@@ -40,7 +41,7 @@ func (p *problems) note(about string, r resource, err error) {
 	}
 	p.open[about] = is
 	p.metrics.stale(p.open)
-	if p.report != nil && (!known || before.reason != is.reason || !is.call && before.text != is.text) {
+	if p.report != nil && (!known || before.reason != is.reason || errors.As(err, &object) && before.text != is.text) {
 		p.report(err)
 	}
 }

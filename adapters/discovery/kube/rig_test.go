@@ -37,6 +37,8 @@ type fake struct {
 	refusal int // status of every answer; 0 = none
 	grew    chan struct{}
 	calls   []string // verb and path
+	// of resources beside pods and pools
+	installed map[string]bool
 }
 
 // text is an object as JSON has it.
@@ -51,7 +53,7 @@ type change struct {
 func newFake(t *testing.T) *fake {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	f := &fake{all: map[string]map[string]text{}, grew: make(chan struct{})}
+	f := &fake{all: map[string]map[string]text{}, grew: make(chan struct{}), installed: map[string]bool{}}
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(func() {
 		f.CloseClientConnections()
@@ -114,6 +116,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.calls = append(f.calls, verb+r.URL.Path)
 	refusal, version, oldest := f.refusal, f.version, f.oldest
+	kind, group, there := f.kindAt(r.URL.Path)
 	matching := matchFunc(q.Get("labelSelector"), q.Get("fieldSelector"))
 	var items []text
 	for _, o := range f.all[r.URL.Path] {
@@ -127,19 +130,46 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case refusal != 0:
 		answer(w, refusal, text{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": refusal,
 			"reason": string(reasonFor(refusal)), "message": "no"})
+	case !there:
+		http.NotFound(w, r)
 	case verb == "watch " && from < oldest:
 		answer(w, http.StatusGone, text{"kind": "Status", "apiVersion": "v1", "status": "Failure",
 			"code": http.StatusGone, "reason": string(metav1.StatusReasonExpired), "message": "too old"})
 	case verb == "watch ":
 		f.watch(w, r, from, matching)
 	default:
-		kind, group := "PodList", "v1"
-		if r.URL.Path != podsPath {
-			kind, group = "InferencePoolList", DefaultGroup+"/v1"
-		}
-		answer(w, http.StatusOK, text{"kind": kind, "apiVersion": group, "items": items,
+		answer(w, http.StatusOK, text{"kind": kind + "List", "apiVersion": group, "items": items,
 			"metadata": text{"resourceVersion": strconv.Itoa(version)}})
 	}
+}
+
+// kindAt returns the kind and the version of the objects of a path, and whether the resource is defined.
+func (f *fake) kindAt(path string) (kind, version string, there bool) {
+	switch path {
+	case podsPath:
+		return "Pod", "v1", true
+	case poolsPath:
+		return "InferencePool", DefaultGroup + "/v1", true
+	}
+	for _, group := range extraGroups {
+		for _, k := range extraKinds {
+			if path == extraPath(group, k.name) {
+				return k.kind, group + "/v1alpha2", f.installed[path]
+			}
+		}
+	}
+	return "", "", false
+}
+
+func extraPath(group, resource string) string {
+	return "/apis/" + group + "/v1alpha2/namespaces/" + namespace + "/" + resource
+}
+
+// install defines a resource.
+func (f *fake) install(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.installed[path] = true
 }
 
 func reasonFor(status int) metav1.StatusReason {

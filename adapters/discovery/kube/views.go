@@ -33,7 +33,7 @@ func (d *Discovery) takePool(ctx context.Context, w word) {
 		return
 	}
 	pool := w.objects[0]
-	about := "object " + pool.Name
+	about := objectOf(w.follower.source.of, pool.Name)
 	target, err := targetOf(pool)
 	if err != nil {
 		d.pool.there = true // the last version that made sense stays in force
@@ -48,7 +48,7 @@ func (d *Discovery) takePool(ctx context.Context, w word) {
 
 // poolGone forgets the pods of an InferencePool that was deleted.
 func (d *Discovery) poolGone() {
-	d.problems.over("object " + d.cfg.Pool.Name)
+	d.problems.over(objectOf(d.pool.follower.source.of, d.cfg.Pool.Name))
 	d.problems.over("list " + pods.String())
 	d.problems.over("watch " + pods.String())
 	d.pods.follower.stop()
@@ -86,7 +86,7 @@ func (d *Discovery) takePods(w word) {
 		}
 	case removed:
 		name := w.objects[0].Name
-		d.problems.over("object " + name)
+		d.problems.over(objectOf(pods, name))
 		if d.pods.all[name] != nil {
 			delete(d.pods.all, name)
 			d.out.dirty = true
@@ -106,7 +106,7 @@ func (d *Discovery) takeList(w word) {
 	}
 	for name := range d.pods.all {
 		if all[name] == nil {
-			d.problems.over("object " + name)
+			d.problems.over(objectOf(pods, name))
 		}
 	}
 	d.pods.all, d.pods.listed, d.out.dirty = all, true, d.out.dirty || changed
@@ -118,7 +118,7 @@ func (d *Discovery) podOf(o *object) *pod {
 	if err != nil {
 		d.problems.note("object "+o.Name, pods, invalid{fmt.Errorf("pod %s/%s: %w", o.Namespace, o.Name, err)})
 	} else {
-		d.problems.over("object " + o.Name)
+		d.problems.over(objectOf(pods, o.Name))
 	}
 	return p
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
 	"github.com/signalbox-epp/signalbox/adapters/discovery/kube"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -91,6 +92,9 @@ func (t *tree) follow(ctx context.Context, source endpointSource) {
 	if pods, ok := source.(*kube.Discovery); ok {
 		t.known = pods.Known
 		t.registry.MustRegister(pods.Collectors()...)
+		pods.TellExtras(func(e kube.Extras) {
+			t.configuration.add(config.Additions{Objectives: e.Objectives, Rewrites: e.Rewrites})
+		})
 	}
 	go source.Run(context.WithoutCancel(ctx), t.picker.Discovery())
 }

@@ -67,8 +67,9 @@ type inForce struct {
 
 	mu       sync.Mutex // of all below, and of what stores current
 	started  beginning  // what cannot change live stays as it is here
-	previous *previous  // nil = there is none
-	read     []byte     // what the source held when it was read last; nil = it could not be read
+	added    config.Additions
+	previous *previous // nil = there is none
+	read     []byte    // what the source held when it was read last; nil = it could not be read
 	problem  *admin.ConfigurationProblem
 }
 
@@ -146,14 +147,15 @@ func (f *inForce) put(c *configuration) {
 	f.metrics.inForce(c)
 }
 
-// build makes a configuration of a text, or says everything that is wrong with it. It changes nothing.
+// build makes a configuration of a text and of what is added to it, or says everything that is wrong with it. It
+// changes nothing.
 func (f *inForce) build(s source) (c *configuration, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a constructor of a plugin, perhaps
 			err = fmt.Errorf("%s: it cannot be built: panic: %v", s.name, r)
 		}
 	}()
-	l, err := f.tree.opts.parse(s)
+	l, err := f.tree.opts.parse(s, f.added)
 	if err != nil {
 		return nil, err
 	}
@@ -184,9 +186,7 @@ func (f *inForce) take(s source, restored uint64) error {
 		return f.refused(err)
 	}
 	c.restored = restored
-	f.tree.fetcher.Read(c.pages)
-	f.tree.picker.Bring(c.picks)
-	f.put(c)
+	f.bring(c)
 	f.previous = &previous{now.number, now.source}
 	f.accepted("changed")
 	f.tree.log.Info("configuration in force", zap.Uint64("number", c.number), zap.String("source", s.name),
@@ -196,6 +196,34 @@ func (f *inForce) take(s source, restored uint64) error {
 		f.tree.log.Warn("configuration", zap.String("warning", w))
 	}
 	return nil
+}
+
+// bring brings a configuration into force. Its caller has mu.
+func (f *inForce) bring(c *configuration) {
+	f.tree.fetcher.Read(c.pages)
+	f.tree.picker.Bring(c.picks)
+	f.put(c)
+}
+
+// add brings other objectives and rewrites into force beside those of the source.
+func (f *inForce) add(added config.Additions) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tree.draining.Load() {
+		return
+	}
+	before, now := f.added, f.current.Load()
+	f.added = added
+	c, err := f.build(now.source)
+	if err != nil { // the text was good before, so this is a fault of ours
+		f.added = before
+		f.tree.log.Error("objectives and rewrites refused; those before stay in force", zap.Error(err))
+		return
+	}
+	c.restored = now.restored
+	f.bring(c)
+	f.tree.log.Info("configuration in force, with other objectives or rewrites", zap.Uint64("number", c.number),
+		zap.Int("objectives", len(added.Objectives)), zap.Int("rewrites", len(added.Rewrites)))
 }
 
 // warn logs what a configuration says without effect.

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/signalbox-epp/signalbox/adapters/admin"
+	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/rewrites"
 )
 
 // pickingBy is a configuration whose only scorer, of this name, reads nothing that a server tells.
@@ -258,5 +260,40 @@ func TestTheConfigurationChangesByPost(t *testing.T) {
 		if code, body := ask(c.method, c.path); code != c.want || !strings.Contains(body, c.says) {
 			t.Errorf("%s %s: %d\n%s\nwant %d and %q", c.method, c.path, code, body, c.want, c.says)
 		}
+	}
+}
+
+// What Kubernetes adds comes into force beside what the file says, stays over a change of the file, and goes again.
+func TestObjectivesAreAddedToTheConfiguration(t *testing.T) {
+	file := configFile(t, pickingBy("a")+"objectives: [{name: own, priority: 2}]\n")
+	tr, end := quietTree(t, io.Discard, "--config-file", file)
+	defer end()
+	f := tr.configuration
+	priorities := func() map[string]int { return f.streams().Priorities }
+	f.add(config.Additions{Objectives: map[string]int{"own": 1, "added": -3}, Rewrites: []rewrites.Rewrite{
+		{Name: "r", Rules: []rewrites.Rule{{Targets: []rewrites.Target{{Model: "b", Weight: 1}}}}},
+	}})
+	if got := priorities(); got["own"] != 2 || got["added"] != -3 || len(got) != 2 {
+		t.Errorf("priorities %v, want own 2 and added -3", got)
+	}
+	if target, ok := f.streams().Rewrites.Target("a", 1); !ok || target != "b" {
+		t.Errorf("a is rewritten to %q, %v; want b", target, ok)
+	}
+	if v := f.view(); v.Number != 2 || v.Before != 0 {
+		t.Errorf("configuration %d, before it %d; want 2, and nothing to restore", v.Number, v.Before)
+	}
+	rewrite(t, file, pickingBy("b"))
+	if err := f.reload(); err != nil {
+		t.Fatal(err)
+	}
+	if got := priorities(); got["added"] != -3 || got["own"] != 1 {
+		t.Errorf("after a change of the file: priorities %v, want added -3 and own 1", got)
+	}
+	f.add(config.Additions{})
+	if got := priorities(); len(got) != 0 {
+		t.Errorf("priorities %v, want none", got)
+	}
+	if got, ok := f.streams().Rewrites.Target("a", 1); ok {
+		t.Errorf("a is still rewritten, to %q", got)
 	}
 }

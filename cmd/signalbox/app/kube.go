@@ -101,6 +101,7 @@ func (o *options) openPods(log *telemetry.Log) (*kube.Discovery, error) {
 		Cluster: cluster, Namespace: o.namespace(), Pool: kube.Pool{Name: o.poolName, Group: o.poolGroup},
 		Target:  kube.Target{Selector: o.selector, Ports: o.targetPorts},
 		Problem: told.problem, Told: told.change,
+		Deprecated: func(what string) { log.Warn("kubernetes: deprecated", zap.String("object", what)) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)

@@ -347,11 +347,12 @@ func (o *options) load(ctx context.Context) (*loaded, error) {
 		info, err := os.Stat(o.configFile)
 		from = source{name: o.configFile, text: text, file: err == nil && info.Mode().IsRegular()}
 	}
-	return o.parse(from)
+	return o.parse(from, config.Additions{})
 }
 
-// parse makes a configuration of a text, beside the flags. A file of --endpoints takes the place of its discovery.
-func (o *options) parse(from source) (*loaded, error) {
+// parse makes a configuration of a text and what is added to it, beside the flags. A file of --endpoints takes the
+// place of its discovery.
+func (o *options) parse(from source, added config.Additions) (*loaded, error) {
 	destinations := mostDestinations
 	if o.singleDestination {
 		destinations = 1
@@ -360,7 +361,8 @@ func (o *options) parse(from source) (*loaded, error) {
 	if o.configFile == "" && o.configText == "" {
 		load = func(_ []byte, s config.Settings) (*config.Config, error) { return config.Default(s) }
 	}
-	c, err := load(from.text, config.Settings{Destinations: destinations, Stale: o.staleness, Catalogue: o.catalogue})
+	c, err := load(from.text, config.Settings{Destinations: destinations, Stale: o.staleness, Catalogue: o.catalogue,
+		Additions: added})
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", from.name, err)
 	}

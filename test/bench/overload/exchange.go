@@ -25,7 +25,8 @@ func (w *World) ask(s *Source) {
 		},
 	}
 	w.result.Answers = append(w.result.Answers, x.Answer)
-	port, ok := w.picker.InForce().Start(messages.RequestArrived{
+	x.picker = w.pickerOf(x.id)
+	port, ok := x.picker.InForce().Start(messages.RequestArrived{
 		Request: messages.Request{
 			ID: x.id, Model: "m", PromptTokens: prompt, OutputTokens: output, Stream: true, Visible: !w.play.Light,
 			BodyBytes: int64(prompt * bytesPerToken), Priority: s.Flow.Priority, Blocks: h.Blocks(),
@@ -154,7 +155,7 @@ func (x *exchange) whole() {
 	x.Ended = w.now.Sub(start)
 	bytes := int64(x.Output * 100)
 	if w.play.Light {
-		w.picker.Ended(messages.ExchangeLogged{Request: x.id, End: messages.ResponseEnded{
+		x.picker.Ended(messages.ExchangeLogged{Request: x.id, End: messages.ResponseEnded{
 			At: w.now, ResponseBytes: bytes,
 			Logged: messages.Logged{Status: 200, Served: w.nodes[x.Server].at, Headers: x.TTFT, FirstToken: x.TTFT},
 		}})

@@ -4,7 +4,6 @@ package overload
 
 import (
 	"container/heap"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -36,6 +35,7 @@ type Play struct {
 	Events  []Event
 	Path    time.Duration // between the pick and the server, and what the server does before the engine; both ways
 	Light   bool          // responses bypass the picker: the access log tells their ends, pages alone tell of queues
+	Second  bool          // another picker over the same servers has every other request
 }
 
 // Server is a model server.
@@ -125,6 +125,7 @@ type World struct {
 	rand   *rand.Rand
 	tokens *batch.Tokens
 	picker *signalbox.Picker
+	second *signalbox.Picker // nil = there is none
 	self   runtime.Ref[worldMsg]
 	ctx    runtime.Context[worldMsg]
 	now    time.Time
@@ -162,6 +163,7 @@ type exchange struct {
 	*Answer
 	world  *World
 	source *Source
+	picker *signalbox.Picker // that is asked
 	id     messages.RequestID
 	port   messages.Port[messages.CycleMsg]
 	prompt []uint32
@@ -210,14 +212,29 @@ func Run(p Play) (*Result, error) {
 		return nil, err
 	}
 	end := start.Add(p.Length)
-	for w.picker.System().Now().Before(end) && w.picker.System().Step() {
-	}
-	return &w.result, w.picker.Close(context.Background())
+	w.playUntil(end)
+	return &w.result, w.close()
 }
 
 const bytesPerToken = 4
 
-func (w *World) begin() error {
+func (w *World) begin() (err error) {
+	if w.picker, err = w.newPicker(); err != nil {
+		return err
+	}
+	if err := w.beginSecond(); err != nil {
+		return err
+	}
+	role := runtime.Role[worldMsg]{Name: "world", New: func() runtime.Actor[worldMsg] { return w }}
+	ref, ok := runtime.Start(w.picker.System().Root(0), role, worldMsg(opened{}))
+	if !ok {
+		return fmt.Errorf("the world was refused")
+	}
+	w.self = ref
+	return nil
+}
+
+func (w *World) newPicker() (*signalbox.Picker, error) {
 	settings := config.Settings{Destinations: 1, Stale: 2 * time.Second}
 	load := func() (*config.Config, error) { return config.Load([]byte(w.play.Text), settings) }
 	if w.play.Text == "" {
@@ -225,11 +242,11 @@ func (w *World) begin() error {
 	}
 	cfg, err := load()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cfg.Plan.Observe(unseen{})
 	long := 24 * time.Hour
-	w.picker, err = signalbox.New(signalbox.Config{
+	return signalbox.New(signalbox.Config{
 		Runtime: runtime.Config{Mode: runtime.Stepped, Loops: max(w.play.Loops, 1), Seed: w.play.Seed, Start: start},
 		Plan:    cfg.Plan, Queueing: cfg.Queueing,
 		Limits:  cycle.Limits{Queue: long, Pick: long, FirstToken: long, ResponseIdle: long, Logged: long},
@@ -240,16 +257,6 @@ func (w *World) begin() error {
 		Report: func(*messages.Record) {}, Status: func(messages.Reason) int { return 0 },
 		Panicked: func(p runtime.Panic, _ []string) { panic(fmt.Sprintf("%v\n%s", p.Value, p.Stack)) },
 	})
-	if err != nil {
-		return err
-	}
-	role := runtime.Role[worldMsg]{Name: "world", New: func() runtime.Actor[worldMsg] { return w }}
-	ref, ok := runtime.Start(w.picker.System().Root(0), role, worldMsg(opened{}))
-	if !ok {
-		return fmt.Errorf("the world was refused")
-	}
-	w.self = ref
-	return nil
 }
 
 // unseen keeps nothing of what is observed.
@@ -364,12 +371,17 @@ func (w *World) publish() {
 		}
 	}
 	w.pool++
-	w.picker.Discovery().Post(messages.EndpointsDiscovered{Version: w.pool, Endpoints: messages.TakeList(specs)})
+	for _, p := range w.pickers() {
+		p.Discovery().Post(messages.EndpointsDiscovered{Version: w.pool, Endpoints: messages.TakeList(specs)})
+	}
 }
 
 // look notes what there is.
 func (w *World) look() {
-	l := Look{At: w.now.Sub(start), Waiting: w.picker.Waiting()}
+	l := Look{At: w.now.Sub(start)}
+	for _, p := range w.pickers() {
+		l.Waiting += p.Waiting()
+	}
 	for _, n := range w.nodes {
 		w.advance(n)
 		stats := n.core.Stats()

@@ -1,0 +1,297 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/signalbox-epp/signalbox/engine/rewrites"
+)
+
+// Extras are what the objects of a pool add to the configuration.
+type Extras struct {
+	Objectives map[string]int     // priorities by name
+	Rewrites   []rewrites.Rewrite // those that count first come first
+}
+
+// The groups of InferenceObjectives and InferenceModelRewrites. Of one name the object of the first group counts.
+const (
+	extraGroup  = "llm-d.ai"
+	legacyGroup = "inference.networking.x-k8s.io"
+)
+
+var extraGroups = [...]string{extraGroup, legacyGroup}
+
+// extraKinds are the resources beside the pool. Each is followed in both groups, as far as they are installed.
+var extraKinds = [...]struct{ name, kind string }{
+	{"inferenceobjectives", "InferenceObjective"}, {"inferencemodelrewrites", "InferenceModelRewrite"},
+}
+
+const (
+	objectives = iota
+	modelRewrites
+)
+
+// extra is what one object says: an objective has a priority, a rewrite has rules.
+type extra struct {
+	created  time.Time
+	priority int
+	rules    []rewrites.Rule
+}
+
+// extraView is what is known of a resource of a group. Objects of other pools are left out.
+type extraView struct {
+	kind int               // objectives or modelRewrites
+	all  map[string]*extra // nil = not known yet
+}
+
+// extraViews are what is known of all of them.
+type extraViews struct {
+	views [len(extraKinds)][len(extraGroups)]*extraView
+	by    map[*follower]*extraView
+	told  Extras
+	next  chan Extras     // what is to be told; the newest counts
+	said  map[string]bool // the deprecations that were said, by resource and name
+}
+
+// TellExtras has objectives and rewrites told to a function, whenever they change. It is called one at a time, not on
+// the goroutine of Run, and may block. It must be set before Run.
+func (d *Discovery) TellExtras(to func(Extras)) { d.cfg.extras = to }
+
+// followExtras begins to follow the objects beside the pool.
+func (d *Discovery) followExtras(ctx context.Context) {
+	if d.cfg.extras == nil || d.cfg.Pool.Name == "" {
+		return
+	}
+	d.extras.by, d.extras.said, d.extras.next = map[*follower]*extraView{}, map[string]bool{}, make(chan Extras, 1)
+	for kind, k := range extraKinds {
+		for i, group := range extraGroups {
+			view := &extraView{kind: kind}
+			d.extras.views[kind][i] = view
+			d.extras.by[d.follow(ctx, extraResource(group, k.name, k.kind), selection{})] = view
+		}
+	}
+	d.running.Go(func() {
+		for {
+			select {
+			case e := <-d.extras.next:
+				d.cfg.extras(e)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// takeExtra takes objectives or rewrites.
+func (d *Discovery) takeExtra(w word, view *extraView) {
+	if w.kind == listed {
+		all := make(map[string]*extra, len(w.objects))
+		for _, o := range w.objects {
+			d.putExtra(w.follower.source.of, all, view.kind, o)
+		}
+		for name := range view.all {
+			if all[name] == nil {
+				d.problems.over(objectOf(w.follower.source.of, name))
+			}
+		}
+		view.all = all
+		d.tellExtras()
+		return
+	}
+	o := w.objects[0]
+	delete(view.all, o.Name)
+	if w.kind == stored {
+		d.putExtra(w.follower.source.of, view.all, view.kind, o)
+	} else {
+		d.problems.over(objectOf(w.follower.source.of, o.Name))
+	}
+	d.tellExtras()
+}
+
+// notInstalled takes it that a resource is not defined, which is no problem. Objects that are known stay: an API server
+// that has only just started does not know its definitions yet.
+func (d *Discovery) notInstalled(about string, view *extraView) {
+	d.problems.over(about)
+	if view.all == nil {
+		view.all = map[string]*extra{}
+		d.tellExtras()
+	}
+}
+
+// putExtra puts an object of our pool into all. One that makes no sense is named and left out.
+func (d *Discovery) putExtra(r resource, all map[string]*extra, kind int, o *object) {
+	about := objectOf(r, o.Name)
+	e, ours, err := extraOf(kind, o, d.cfg.Pool)
+	if err != nil {
+		d.problems.note(about, r, invalid{fmt.Errorf("%s %s/%s: %w", r.kind, o.Namespace, o.Name, err)})
+		return
+	}
+	d.problems.over(about)
+	if ours {
+		all[o.Name] = e
+	}
+}
+
+// tellExtras has the objects told if they differ from what was told last.
+func (d *Discovery) tellExtras() {
+	now := Extras{}
+	for name, e := range d.merged(objectives) {
+		if now.Objectives == nil {
+			now.Objectives = map[string]int{}
+		}
+		now.Objectives[name] = e.priority
+	}
+	all := d.merged(modelRewrites)
+	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(all[a].created.Compare(all[b].created), strings.Compare(a, b))
+	})
+	for _, name := range names {
+		now.Rewrites = append(now.Rewrites, rewrites.Rewrite{Name: name, Rules: all[name].rules})
+	}
+	if reflect.DeepEqual(now, d.extras.told) {
+		return
+	}
+	d.extras.told = now
+	select {
+	case <-d.extras.next: // it is no longer the newest
+	default:
+	}
+	d.extras.next <- now // there is room, for nothing else fills it
+}
+
+// merged returns the objects of a kind, of one name that of the first group. Those of the legacy group alone are
+// deprecated, which is said once.
+func (d *Discovery) merged(kind int) map[string]*extra {
+	views := d.extras.views[kind]
+	all := maps.Clone(views[0].all)
+	for name, e := range views[1].all {
+		if all[name] != nil {
+			continue
+		}
+		if all == nil {
+			all = map[string]*extra{}
+		}
+		all[name] = e
+		if views[0].all != nil { // else the first group may have it too
+			d.deprecate(extraKinds[kind].kind + " " + name)
+		}
+	}
+	return all
+}
+
+func (d *Discovery) deprecate(what string) {
+	if d.extras.said[what] || d.cfg.Deprecated == nil {
+		return
+	}
+	d.extras.said[what] = true
+	d.cfg.Deprecated(what + " of the group " + legacyGroup + ": want the group " + extraGroup)
+}
+
+// extraSpec is the spec of an InferenceObjective or an InferenceModelRewrite.
+type extraSpec struct {
+	PoolRef struct {
+		Group *string `json:"group"`
+		Kind  *string `json:"kind"`
+		Name  string  `json:"name"`
+	} `json:"poolRef"`
+	Priority *int       `json:"priority"`
+	Rules    []ruleSpec `json:"rules"`
+}
+
+type ruleSpec struct {
+	Matches []struct {
+		Model struct {
+			Type  string `json:"type"`
+			Value string `json:"value"`
+		} `json:"model"`
+	} `json:"matches"`
+	Targets []struct {
+		Weight       *int   `json:"weight"`
+		ModelRewrite string `json:"modelRewrite"`
+	} `json:"targets"`
+}
+
+// extraOf reads an object, and reports whether it is for the pool.
+func extraOf(kind int, o *object, pool Pool) (_ *extra, ours bool, _ error) {
+	var spec extraSpec
+	if err := decode("spec", o.Spec, &spec); err != nil {
+		return nil, false, err
+	}
+	group, of := DefaultGroup, "InferencePool"
+	if spec.PoolRef.Group != nil {
+		group = *spec.PoolRef.Group
+	}
+	if spec.PoolRef.Kind != nil {
+		of = *spec.PoolRef.Kind
+	}
+	if spec.PoolRef.Name != pool.Name || group != pool.Group || of != "InferencePool" {
+		return nil, false, nil
+	}
+	e := &extra{created: o.CreationTimestamp.Time}
+	if kind == objectives {
+		if spec.Priority != nil {
+			e.priority = *spec.Priority
+		}
+		if e.priority < math.MinInt32 || e.priority > math.MaxInt32 {
+			return nil, true, fmt.Errorf("spec.priority: got %d, want %d to %d", e.priority, math.MinInt32,
+				math.MaxInt32)
+		}
+		return e, true, nil
+	}
+	for i := range spec.Rules {
+		rule, err := ruleOf(&spec.Rules[i])
+		if err != nil {
+			return nil, true, fmt.Errorf("spec.rules[%d].%w", i, err)
+		}
+		e.rules = append(e.rules, rule)
+	}
+	return e, true, nil
+}
+
+// mostWeight is the largest weight of a target.
+const mostWeight = 1_000_000
+
+// ruleOf reads a rule. Without weights all targets count the same; else those without one get nothing.
+func ruleOf(spec *ruleSpec) (rule rewrites.Rule, _ error) {
+	for i, m := range spec.Matches {
+		if m.Model.Type != "" && m.Model.Type != "Exact" {
+			return rule, fmt.Errorf("matches[%d].model.type: got %q, want Exact", i, m.Model.Type)
+		}
+		if m.Model.Value == "" {
+			return rule, fmt.Errorf("matches[%d].model.value: missing", i)
+		}
+		rule.Models = append(rule.Models, m.Model.Value)
+	}
+	if len(spec.Targets) == 0 {
+		return rule, errors.New("targets: missing")
+	}
+	weighted := false
+	for i, t := range spec.Targets {
+		weight := 0
+		if t.Weight != nil {
+			weight, weighted = *t.Weight, true
+			if weight < 1 || weight > mostWeight {
+				return rule, fmt.Errorf("targets[%d].weight: got %d, want 1 to %d", i, weight, mostWeight)
+			}
+		}
+		if t.ModelRewrite == "" || strings.ContainsFunc(t.ModelRewrite, unicode.IsControl) {
+			return rule, fmt.Errorf("targets[%d].modelRewrite: want the name of a model", i)
+		}
+		rule.Targets = append(rule.Targets, rewrites.Target{Model: t.ModelRewrite, Weight: weight})
+	}
+	for i := range rule.Targets {
+		if !weighted {
+			rule.Targets[i].Weight = 1
+		}
+	}
+	return rule, nil
+}

@@ -1,0 +1,191 @@
+package kube
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/signalbox-epp/signalbox/engine/rewrites"
+)
+
+// told is what was told of objectives and rewrites, and of deprecations.
+type told struct {
+	mu         sync.Mutex
+	last       Extras
+	deprecated []string
+}
+
+func (x *told) take(e Extras) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.last = e
+}
+
+func (x *told) deprecate(what string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.deprecated = append(x.deprecated, what)
+}
+
+func (x *told) warned() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return strings.Join(x.deprecated, "\n")
+}
+
+// extrasAre waits until exactly this was told last.
+func (s *scene) extrasAre(x *told, want Extras) {
+	s.t.Helper()
+	var diff string
+	for end := time.Now().Add(withinTest); time.Now().Before(end); <-time.After(2 * time.Millisecond) {
+		x.mu.Lock()
+		diff = cmp.Diff(want, x.last)
+		x.mu.Unlock()
+		if diff == "" {
+			return
+		}
+	}
+	s.t.Fatalf("extras, -want +got: %s", diff)
+}
+
+func newExtrasScene(t *testing.T) (*scene, *told) {
+	t.Helper()
+	x, cfg := &told{}, inPool()
+	cfg.Deprecated = x.deprecate
+	s := newScene(t, cfg)
+	s.TellExtras(x.take)
+	return s, x
+}
+
+func objectiveOf(pool string, priority any) text {
+	spec := text{"poolRef": text{"name": pool}}
+	if priority != nil {
+		spec["priority"] = priority
+	}
+	return text{"kind": "InferenceObjective", "apiVersion": extraGroup + "/v1alpha2", "metadata": text{}, "spec": spec}
+}
+
+// Objectives of our pool count, of one name that of the new group; those of the legacy group alone are deprecated.
+func TestObjectivesAreFollowed(t *testing.T) {
+	s, x := newExtrasScene(t)
+	current, legacy := extraPath(extraGroup, "inferenceobjectives"), extraPath(legacyGroup, "inferenceobjectives")
+	s.install(legacy)
+	s.put(legacy, "both", objectiveOf("llama", 1))
+	s.put(legacy, "old", objectiveOf("llama", nil))
+	s.run()
+	s.extrasAre(x, Extras{Objectives: map[string]int{"both": 1, "old": 0}})
+	s.put(current, "both", objectiveOf("llama", 7))
+	s.put(current, "other", objectiveOf("qwen", 7))
+	s.put(current, "broken", objectiveOf("llama", "high"))
+	s.install(current)
+	s.extrasAre(x, Extras{Objectives: map[string]int{"both": 7, "old": 0}})
+	s.reports("InferenceObjective prod/broken: spec.priority: got string, want a number")
+	s.put(current, "broken", objectiveOf("llama", -5))
+	s.reports("")
+	s.extrasAre(x, Extras{Objectives: map[string]int{"both": 7, "old": 0, "broken": -5}})
+	s.put(current, "both", nil)
+	s.extrasAre(x, Extras{Objectives: map[string]int{"both": 1, "old": 0, "broken": -5}})
+	s.put(legacy, "both", nil)
+	s.put(legacy, "old", objectiveOf("llama", 3))
+	s.extrasAre(x, Extras{Objectives: map[string]int{"old": 3, "broken": -5}})
+	const want = "InferenceObjective old of the group " + legacyGroup + ": want the group " + extraGroup
+	if got := x.warned(); strings.Count(got, want) != 1 {
+		t.Errorf("deprecated: %q, want once %q", got, want)
+	}
+}
+
+// A definition that is not installed is no problem, and lacks no readiness.
+func TestExtrasThatAreNotInstalled(t *testing.T) {
+	s, _ := newExtrasScene(t)
+	s.put(poolsPath, "llama", poolOf("vllm", 8000))
+	s.run()
+	for _, group := range extraGroups {
+		for _, k := range extraKinds {
+			s.until("a look", func() bool { return s.asked("list " + extraPath(group, k.name)) })
+		}
+	}
+	s.lacks("")
+	if len(s.problems) > 0 {
+		t.Errorf("a problem is reported: %s", <-s.problems)
+	}
+}
+
+func rewriteOf(created string, rules ...text) text {
+	return text{
+		"kind": "InferenceModelRewrite", "apiVersion": extraGroup + "/v1alpha2",
+		"metadata": text{"creationTimestamp": created},
+		"spec":     text{"poolRef": text{"name": "llama"}, "rules": rules},
+	}
+}
+
+func ruleTo(model string, targets ...text) text {
+	return text{"matches": []text{{"model": text{"value": model}}}, "targets": targets}
+}
+
+// The oldest rewrite comes first.
+func TestRewritesAreFollowed(t *testing.T) {
+	s, x := newExtrasScene(t)
+	path := extraPath(extraGroup, "inferencemodelrewrites")
+	s.install(path)
+	s.put(path, "a", rewriteOf("2026-11-24T11:00:00Z", ruleTo("m", text{"modelRewrite": "late"})))
+	s.put(path, "b", rewriteOf("2026-11-24T10:00:00Z", ruleTo("m", text{"modelRewrite": "x"},
+		text{"modelRewrite": "y", "weight": 3})))
+	s.put(path, "c", rewriteOf("2026-11-24T09:00:00Z", ruleTo("m")))
+	s.run()
+	s.reports("InferenceModelRewrite prod/c: spec.rules[0].targets: missing")
+	to := func(targets ...rewrites.Target) []rewrites.Rule {
+		return []rewrites.Rule{{Models: []string{"m"}, Targets: targets}}
+	}
+	s.extrasAre(x, Extras{Rewrites: []rewrites.Rewrite{
+		{Name: "b", Rules: to(rewrites.Target{Model: "x"}, rewrites.Target{Model: "y", Weight: 3})},
+		{Name: "a", Rules: to(rewrites.Target{Model: "late", Weight: 1})},
+	}})
+	s.put(path, "b", nil)
+	s.extrasAre(x, Extras{Rewrites: []rewrites.Rewrite{
+		{Name: "a", Rules: to(rewrites.Target{Model: "late", Weight: 1})},
+	}})
+}
+
+// What is wrong with an object is named with its field; what is for another pool is left out.
+func TestExtrasThatMakeNoSense(t *testing.T) {
+	const notOurs, target, match = "not ours", "spec.rules[0].targets[0].", "spec.rules[0].matches[0].model."
+	const noName = "modelRewrite: want the name of a model"
+	for rest, want := range map[string]string{
+		`}`:                           "",
+		`,"priority":3000000000}`:     "spec.priority: got 3000000000, want -2147483648 to 2147483647",
+		`,"priority":[]}`:             "spec.priority: got array, want a number",
+		`,"poolRef":{}}`:              "",
+		`,"poolRef":{"group":"x"}}`:   notOurs,
+		`,"poolRef":{"kind":"Node"}}`: notOurs,
+		`,"poolRef":{"name":"qwen"}}`: notOurs,
+		`,"poolRef":"llama"}`:         "spec.poolRef: got string, want a mapping",
+		`,"rules":{}}`:                "spec.rules: got object, want a list",
+		`,"rules":[{"targets":[{"modelRewrite":"a"}]}]}`:               "",
+		`,"rules":[{"targets":[{"modelRewrite":""}]}]}`:                target + noName,
+		`,"rules":[{"targets":[{"modelRewrite":"a\n"}]}]}`:             target + noName,
+		`,"rules":[{"targets":[{"modelRewrite":"a","weight":0}]}]}`:    target + "weight: got 0, want 1 to 1000000",
+		`,"rules":[{"matches":[{"model":{"value":""}}]}]}`:             match + "value: missing",
+		`,"rules":[{"matches":[{"model":{"type":"R","value":"a"}}]}]}`: match + `type: got "R", want Exact`,
+	} {
+		kind := objectives
+		if strings.Contains(rest, "rules") {
+			kind = modelRewrites
+		}
+		o := &object{ObjectMeta: metav1.ObjectMeta{Name: "o"}, Spec: []byte(`{"poolRef":{"name":"llama"}` + rest)}
+		_, ours, err := extraOf(kind, o, Pool{Name: "llama", Group: DefaultGroup})
+		got := ""
+		switch {
+		case err != nil:
+			got = err.Error()
+		case !ours:
+			got = notOurs
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", o.Spec, got, want)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package kube
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// extra is the path of objectives or rewrites.
+func (s *space) extra(group, resource string) string {
+	return "/apis/" + group + "/v1alpha2/namespaces/" + s.name + "/" + resource
+}
+
+func (s *space) objective(group, name, pool string, priority any) {
+	s.t.Helper()
+	s.must(http.MethodPost, s.extra(group, "inferenceobjectives"), "", object{
+		"apiVersion": group + "/v1alpha2", "kind": "InferenceObjective", "metadata": object{"name": name},
+		"spec": object{"poolRef": object{"name": pool}, "priority": priority},
+	})
+}
+
+// configured waits until the configuration in force has these lines.
+func (p *picker) configured(want ...string) {
+	p.t.Helper()
+	eventually(p.t, "the configuration has "+strings.Join(want, ", "), func() bool {
+		page := p.page("/debug/config?format=text")
+		for _, line := range want {
+			if !strings.Contains(page, line+"\n") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Objectives and rewrites are part of the configuration in force, also of definitions that come while the picker runs.
+func TestObjectivesAndRewrites(t *testing.T) {
+	const group, legacy = "llm-d.ai", "inference.networking.x-k8s.io"
+	c := newCluster(t)
+	s := newSpace(t, c)
+	s.pod("a", "10.0.0.1", vllm, nil)
+	s.pool(8000)
+	p := startPicker(t, s.inPool()...)
+	p.knows("a-rank-0 10.0.0.1:8000")
+	p.ready(true)
+	kinds := map[string]string{
+		"inferenceobjectives": "InferenceObjective", "inferencemodelrewrites": "InferenceModelRewrite",
+	}
+	for _, g := range []string{legacy, group} {
+		for plural, kind := range kinds {
+			if err := c.defineOne("", looseDefinition(g, kind, plural), "v1alpha2"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s.objective(legacy, "both", "llama", 1)
+	s.objective(legacy, "old", "llama", nil)
+	p.configured(`objective "both", priority 1`, `objective "old", priority 0`)
+	s.objective(group, "both", "llama", 7)
+	s.objective(group, "broken", "llama", "high")
+	s.objective(group, "elsewhere", "qwen", 3)
+	p.configured(`objective "both", priority 7`)
+	p.says("InferenceObjective " + s.name + "/broken: spec.priority: got string, want a number")
+	p.says("InferenceObjective old of the group " + legacy)
+	page := p.page("/debug/config?format=text")
+	if strings.Contains(page, "elsewhere") || strings.Contains(page, "broken") {
+		t.Errorf("an objective of another pool, or one that makes no sense, is in force:\n%s", page)
+	}
+	var rules []object
+	for i := range 10_000 {
+		rules = append(rules, object{
+			"matches": []object{{"model": object{"value": fmt.Sprintf("m%d", i)}}},
+			"targets": []object{{"modelRewrite": fmt.Sprintf("t%d", i)}},
+		})
+	}
+	s.must(http.MethodPost, s.extra(group, "inferencemodelrewrites"), "", object{
+		"apiVersion": group + "/v1alpha2", "kind": "InferenceModelRewrite", "metadata": object{"name": "huge"},
+		"spec": object{"poolRef": object{"name": "llama"}, "rules": rules},
+	})
+	p.configured(`rewrite   "huge"`, `  "m9999" to "t9999", weight 1`)
+	s.remove(s.pools(poolGroup) + "/llama")
+	p.ready(false)
+	s.pool(8000)
+	p.ready(true)
+	p.knows("a-rank-0 10.0.0.1:8000")
+	p.configured(`objective "both", priority 7`, `rewrite   "huge"`)
+	s.remove(s.extra(group, "inferenceobjectives") + "/both")
+	p.configured(`objective "both", priority 1`)
+}
