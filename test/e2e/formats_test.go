@@ -97,22 +97,7 @@ requestHandler: {parsers: [{pluginRef: openai-parser}, {pluginRef: anthropic-par
 			}
 			id := a.header.Get("x-signalbox-request-id")
 			eventually(t, 5*time.Second, "the request has ended", func() bool { return p.ended(t, id) })
-			_, text := get(p.metrics + "/debug/requests/" + id + "?format=json")
-			var page struct {
-				Requests []struct {
-					Model      string
-					ArrivedAt  time.Time `json:"arrived_at"`
-					FirstToken float64   `json:"first_token_seconds"`
-					Usage      struct {
-						PromptTokens int `json:"prompt_tokens"`
-						OutputTokens int `json:"output_tokens"`
-					}
-				}
-			}
-			if err := json.Unmarshal([]byte(text), &page); err != nil || len(page.Requests) != 1 {
-				t.Fatalf("%v in %s", err, text)
-			}
-			got := page.Requests[0]
+			got := p.record(t, id)
 			named := strings.Contains(want.body, `"model"`)
 			if got.Usage.PromptTokens != want.prompt || got.Usage.OutputTokens != want.output ||
 				(got.Model == "m") != named {
@@ -127,4 +112,25 @@ requestHandler: {parsers: [{pluginRef: openai-parser}, {pluginRef: anthropic-par
 			}
 		})
 	}
+}
+
+// formatRecord is what a record says of a request.
+type formatRecord struct {
+	Model      string
+	ArrivedAt  time.Time `json:"arrived_at"`
+	FirstToken float64   `json:"first_token_seconds"`
+	Usage      struct {
+		PromptTokens int `json:"prompt_tokens"`
+		OutputTokens int `json:"output_tokens"`
+	}
+}
+
+func (p *picker) record(t *testing.T, id string) formatRecord {
+	t.Helper()
+	_, text := get(p.metrics + "/debug/requests/" + id + "?format=json")
+	var page struct{ Requests []formatRecord }
+	if err := json.Unmarshal([]byte(text), &page); err != nil || len(page.Requests) != 1 {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return page.Requests[0]
 }
