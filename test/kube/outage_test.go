@@ -28,13 +28,14 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// While the API server is away every pick succeeds and the picker stays ready. What changes after its return is
-// followed.
+// While the API server is away every pick succeeds and the picker stays ready; another one starts from the cache of the
+// last known set. What changes after the API server's return is followed.
 func TestAPIServerIsKilledAndStartedAgain(t *testing.T) {
 	s := newSpace(t, newCluster(t))
 	s.pod("a", "10.0.0.1", vllm, nil)
 	s.pool(8000)
-	p := startPicker(t, s.inPool()...)
+	cache := []string{"--discovery-cache", filepath.Join(t.TempDir(), "cache")}
+	p := startPicker(t, s.inPool(cache...)...)
 	p.knows("a-rank-0 10.0.0.1:8000")
 	p.ready(true)
 
@@ -42,23 +43,7 @@ func TestAPIServerIsKilledAndStartedAgain(t *testing.T) {
 	s.http.CloseIdleConnections()
 	const counted = `signalbox_discovery_errors_total{reason="unreachable",resource="pods"}`
 	eventually(t, "the outage is counted", func() bool { return strings.Contains(p.page("/metrics"), counted) })
-	stop := make(chan struct{})
-	picks := make(chan int)
-	go func() { // all the while
-		n := 0
-		for {
-			select {
-			case <-stop:
-				picks <- n
-				return
-			default:
-			}
-			if got, status, text := p.pick(); status != http.StatusOK || !strings.HasPrefix(got, "10.0.0.") {
-				t.Errorf("pick %d: %q, %d %s", n, got, status, text)
-			}
-			n++
-		}
-	}()
+	stopPicks := p.pickAlways()
 	if line, _ := p.log.with("endpoints that stay in force: 1"); line == "" {
 		t.Error("the log does not say what stays in force")
 	}
@@ -67,6 +52,9 @@ func TestAPIServerIsKilledAndStartedAgain(t *testing.T) {
 		t.Error("signalbox_discovery_stale_seconds is 0")
 	}
 	p.ready(true)
+	another := startPicker(t, s.inPool(cache...)...)
+	another.ready(true)
+	another.knows("a-rank-0 10.0.0.1:8000")
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +62,37 @@ func TestAPIServerIsKilledAndStartedAgain(t *testing.T) {
 	s.pod("b", "10.0.0.2", vllm, nil)
 	p.knows("a-rank-0 10.0.0.1:8000", "b-rank-0 10.0.0.2:8000")
 	t.Logf("followed %v after the API server was back", time.Since(began))
+	another.knows("a-rank-0 10.0.0.1:8000", "b-rank-0 10.0.0.2:8000")
 	eventually(t, "fresh", func() bool { return strings.Contains(p.page("/metrics"), fresh) })
 	s.status("a", "10.0.0.1", true)
-	close(stop)
-	if n := <-picks; n < 10 {
+	if n := stopPicks(); n < 10 {
 		t.Errorf("%d picks meanwhile, want 10 or more", n)
 	}
 	p.ready(true)
+}
+
+// pickAlways asks for one pick after the other, none of which may fail, until it is stopped, and returns how many.
+func (p *picker) pickAlways() (stop func() int) {
+	ended, picks := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-ended:
+				picks <- n
+				return
+			default:
+			}
+			if got, status, text := p.pick(); status != http.StatusOK || !strings.HasPrefix(got, "10.0.0.") {
+				p.t.Errorf("pick %d: %q, %d %s", n, got, status, text)
+			}
+			n++
+		}
+	}()
+	return func() int {
+		close(ended)
+		return <-picks
+	}
 }
 
 // A picker that starts before the API server is live, and serves once that has come.

@@ -1,3 +1,9 @@
+// Package kube tells the pool which endpoints there are, from the pods of a Kubernetes namespace: those that an
+// InferencePool selects, or those that a label selector of the command line selects.
+//
+// It owns the watches of the API server and what they found last. While the API server is away, forbids something or
+// answers nonsense, the last known set stays in force. It never writes to the API server, and it asks for nothing
+// outside of its namespace.
 package kube
 
 import (
@@ -21,6 +27,7 @@ type Config struct {
 	Namespace string       // of the pool and of its pods
 	Pool      Pool         // the object that selects pods; zero = Target does
 	Target    Target
+	Cache     string // file that keeps the last known set, for a start without the API server; "" = none
 
 	// Problem, if not nil, is told of what goes wrong, of each thing once, and nil when nothing is wrong any more. It
 	// must not block.
@@ -71,6 +78,7 @@ func Open(cfg Config) (*Discovery, error) {
 		return nil, err
 	}
 	d := &Discovery{cfg: cfg, client: c, words: make(chan word), metrics: newMetrics()}
+	d.out.cache = make(chan *cacheForm, 1)
 	d.problems = problems{report: cfg.Problem, metrics: d.metrics, open: map[string]problem{}}
 	if cfg.Pool.Name == "" {
 		if err := cfg.Target.Check(); err != nil {
@@ -153,7 +161,9 @@ func (d *Discovery) loop(ctx context.Context) {
 			waits = true
 		}
 	}
+	d.startFromCache()
 	d.begin(ctx)
+	d.noteLack()
 	for {
 		select {
 		case <-ctx.Done():
@@ -173,6 +183,9 @@ func (d *Discovery) loop(ctx context.Context) {
 }
 
 func (d *Discovery) begin(ctx context.Context) {
+	if d.cfg.Cache != "" {
+		d.running.Go(func() { d.writeCaches(ctx) })
+	}
 	if d.cfg.Pool.Name == "" {
 		d.selectPods(ctx)
 		return
@@ -209,6 +222,7 @@ func (d *Discovery) take(ctx context.Context, w word) {
 func (d *Discovery) noteLack() {
 	text := ""
 	switch pool := fmt.Sprintf("InferencePool %s/%s", d.cfg.Namespace, d.cfg.Pool.Name); {
+	case d.out.cached: // what the cache says holds for now
 	case !d.pool.known:
 		text = pool + " is not known yet"
 	case !d.pool.there:

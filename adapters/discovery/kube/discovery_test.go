@@ -213,7 +213,14 @@ func TestRightsThatAreMissingAtTheStart(t *testing.T) {
 	s.put(poolsPath, "llama", poolOf("vllm", 8000))
 	s.put(podsPath, "a", podAt("1", "10.0.0.1"))
 	s.fake.refuse(http.StatusForbidden)
+	s.TellExtras(func(Extras) {})
 	s.run()
+	for _, group := range extraGroups { // what is missing beside is not what readiness waits for
+		for _, k := range extraKinds {
+			counter := s.metrics.errors.WithLabelValues(extraResource(group, k.name, k.kind).String(), "forbidden")
+			s.until("the call for "+k.name, func() bool { return testutil.ToFloat64(counter) > 0 })
+		}
+	}
 	s.lacks("InferencePool prod/llama is not known yet: list inferencepools." + DefaultGroup)
 	s.reports("list inferencepools." + DefaultGroup)
 	s.fake.refuse(0)

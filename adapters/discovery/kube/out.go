@@ -18,6 +18,8 @@ type out struct {
 	owners  map[messages.Address]types.UID // the pod of each address
 	version uint64                         // counts the sets; 0 = it took none
 	found   time.Time
+	cached  bool            // set is of the cache, and the API server has not said otherwise
+	cache   chan *cacheForm // what is to be written; the newest counts
 }
 
 // tell tells the pool the set of now. If the pool refuses, the set stays dirty.
@@ -38,10 +40,10 @@ func (d *Discovery) tell() {
 			stayed = append(stayed, s)
 		}
 	}
-	if len(stayed) != len(set) && !d.out.post(stayed) {
+	if len(stayed) != len(set) && !d.out.post(stayed, time.Now()) {
 		return
 	}
-	if !d.out.post(set) {
+	if !d.out.post(set, time.Now()) {
 		return
 	}
 	if d.cfg.Told != nil {
@@ -49,11 +51,19 @@ func (d *Discovery) tell() {
 	}
 	d.out.set, d.out.owners, d.out.dirty = set, owners, false
 	d.out.known = d.pool.there && d.pods.listed
+	d.uncache()
+	d.keepCache()
 }
 
-// post tells the pool a set, and returns false if it refuses.
-func (o *out) post(set []messages.EndpointSpec) bool {
-	next := messages.EndpointsDiscovered{Version: o.version + 1, Found: time.Now(), Endpoints: messages.ListOf(set...)}
+// uncache ends the time of the cache: the API server has answered.
+func (d *Discovery) uncache() {
+	d.out.cached = false
+	d.problems.over(aboutCache)
+}
+
+// post tells the pool a set that was found then, and returns false if it refuses.
+func (o *out) post(set []messages.EndpointSpec, found time.Time) bool {
+	next := messages.EndpointsDiscovered{Version: o.version + 1, Found: found, Endpoints: messages.ListOf(set...)}
 	if !o.to.Post(next) {
 		return false
 	}

@@ -23,7 +23,8 @@ type problems struct {
 type problem struct {
 	reason, text string
 	since        time.Time
-	call         bool // it is about a call: what is known of endpoints may have changed since
+	needed       bool // it is about what endpoints come from
+	call         bool // it is needed, and about a call: what is known of endpoints may have changed since
 }
 
 // invalid is an error of an object.
@@ -32,8 +33,8 @@ type invalid struct{ error }
 // note counts a problem, and reports it unless it is known by its reason.
 func (p *problems) note(about string, r resource, err error) {
 	var object invalid
-	is := problem{reason: reasonOf(err), text: err.Error(), since: time.Now()}
-	is.call = !r.optional && !errors.As(err, &object)
+	is := problem{reason: reasonOf(err), text: err.Error(), since: time.Now(), needed: !r.optional}
+	is.call = is.needed && !errors.As(err, &object)
 	p.metrics.errors.WithLabelValues(r.String(), is.reason).Inc()
 	before, known := p.open[about]
 	if known {
@@ -42,6 +43,15 @@ func (p *problems) note(about string, r resource, err error) {
 	p.open[about] = is
 	p.metrics.stale(p.open)
 	if p.report != nil && (!known || before.reason != is.reason || errors.As(err, &object) && before.text != is.text) {
+		p.report(err)
+	}
+}
+
+// begin has a problem that is no failed call, since a time. It is about what is known of endpoints if stale is set.
+func (p *problems) begin(about string, since time.Time, stale bool, err error) {
+	p.open[about] = problem{reason: about, text: err.Error(), since: since, needed: true, call: stale}
+	p.metrics.stale(p.open)
+	if p.report != nil {
 		p.report(err)
 	}
 }
@@ -58,12 +68,14 @@ func (p *problems) over(about string) {
 	}
 }
 
-// first returns the text of one problem, the same one each time; "" = there is none.
+// first returns the text of one problem of what endpoints come from, the same one each time; "" = there is none.
 func (p *problems) first() string {
-	if len(p.open) == 0 {
-		return ""
+	for _, about := range slices.Sorted(maps.Keys(p.open)) {
+		if p.open[about].needed {
+			return p.open[about].text
+		}
 	}
-	return p.open[slices.Min(slices.Collect(maps.Keys(p.open)))].text
+	return ""
 }
 
 // reasonOf returns a value of the label reason of signalbox_discovery_errors_total: a closed set.

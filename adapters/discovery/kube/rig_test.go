@@ -309,7 +309,12 @@ type scene struct {
 
 func newScene(t *testing.T, cfg Config) *scene {
 	t.Helper()
-	f := newFake(t)
+	return newSceneOver(t, newFake(t), cfg)
+}
+
+// newSceneOver is a scene over an API server that is there.
+func newSceneOver(t *testing.T, f *fake, cfg Config) *scene {
+	t.Helper()
 	s := &scene{fake: f, t: t, pool: &heard{}, problems: make(chan string, 1000)}
 	cfg.Cluster, cfg.Namespace = &rest.Config{Host: f.URL}, namespace
 	cfg.Problem = func(err error) {

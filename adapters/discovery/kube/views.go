@@ -54,6 +54,7 @@ func (d *Discovery) poolGone() {
 	d.pods.follower.stop()
 	d.pool.there, d.pool.target, d.pods = false, nil, podView{}
 	d.out.dirty, d.out.known = d.out.version > 0, false
+	d.uncache()
 }
 
 // selectPods follows the pods of the target. Those that another selector had found stay in force until the new ones

@@ -20,7 +20,7 @@ type poolOptions struct {
 	poolName, poolNamespace, poolGroup string
 	selector                           string
 	targetPorts                        []int
-	kubeconfig                         string
+	kubeconfig, cache                  string
 }
 
 func (o *poolOptions) register(f *pflag.FlagSet) {
@@ -34,6 +34,8 @@ func (o *poolOptions) register(f *pflag.FlagSet) {
 	f.IntSliceVar(&o.targetPorts, "endpoint-target-ports", nil, "ports of the pods of --endpoint-selector, 1 to 8")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach Kubernetes; empty is $KUBECONFIG, else "+
 		"the pod's service account")
+	f.StringVar(&o.cache, "discovery-cache", "", "file that keeps the last known endpoints of Kubernetes, for a start "+
+		"while its API server is away")
 }
 
 // check returns every problem of the flags beside a file of endpoints; "" = none is given.
@@ -71,6 +73,9 @@ func (o *poolOptions) check(file string) error {
 // none.
 func (o *poolOptions) checkDiscovery(path string) error {
 	switch {
+	case path != "" && o.cache != "":
+		return fmt.Errorf("--discovery-cache: the endpoints file %s is given too, want --pool-name or "+
+			"--endpoint-selector alone", path)
 	case path != "" && o.selector != "":
 		return fmt.Errorf("--endpoint-selector: the endpoints file %s is given too, want one of them", path)
 	case path == "" && o.selector == "" && o.poolName == "":
@@ -99,7 +104,7 @@ func (o *options) openPods(log *telemetry.Log) (*kube.Discovery, error) {
 	told := endpointsLog{log: log.Logger, say: o.hooks.say}
 	d, err := kube.Open(kube.Config{
 		Cluster: cluster, Namespace: o.namespace(), Pool: kube.Pool{Name: o.poolName, Group: o.poolGroup},
-		Target:  kube.Target{Selector: o.selector, Ports: o.targetPorts},
+		Target: kube.Target{Selector: o.selector, Ports: o.targetPorts}, Cache: o.cache,
 		Problem: told.problem, Told: told.change,
 		Deprecated: func(what string) { log.Warn("kubernetes: deprecated", zap.String("object", what)) },
 	})

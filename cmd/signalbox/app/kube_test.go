@@ -29,11 +29,13 @@ func TestSourcesOfEndpoints(t *testing.T) {
 		args []string
 		want string
 	}{
-		"none":                     {nil, none},
-		"a file":                   {[]string{"--endpoints", "e.yaml"}, ""},
-		"a file and a name":        {[]string{"--endpoints", "e.yaml", "--pool-name", "p"}, ""},
-		"a pool":                   {[]string{"--pool-name", "p"}, ""},
-		"a configured file":        {[]string{"--config-text", fileDiscovery}, ""},
+		"none":              {nil, none},
+		"a file":            {[]string{"--endpoints", "e.yaml"}, ""},
+		"a file and a name": {[]string{"--endpoints", "e.yaml", "--pool-name", "p"}, ""},
+		"a pool":            {[]string{"--pool-name", "p"}, ""},
+		"a configured file": {[]string{"--config-text", fileDiscovery}, ""},
+		"a file and a cache": {[]string{"--endpoints", "e.yaml", "--discovery-cache", "c"}, "--discovery-cache: the " +
+			"endpoints file e.yaml is given too, want --pool-name or --endpoint-selector alone"},
 		"it and a name":            {[]string{"--config-text", fileDiscovery, "--pool-name", "p"}, ""},
 		"it and a selector":        {append(selector, "--config-text", fileDiscovery), two},
 		"a selector":               {selector, ""},
