@@ -283,6 +283,7 @@ func (t *tree) settled(tt testing.TB, requests float64) []*dto.MetricFamily {
 	tt.Helper()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
+	over := false
 	for late := time.After(20 * time.Second); ; {
 		families, err := t.registry.Gather()
 		if err != nil {
@@ -290,7 +291,11 @@ func (t *tree) settled(tt testing.TB, requests float64) []*dto.MetricFamily {
 		}
 		got := sums(families)
 		if got["llm_d_epp_request_total"] == requests && got["llm_d_epp_request_running"] == 0 {
-			return families
+			if over { // families are gathered one after the other, so some were before the last request was over
+				return families
+			}
+			over = true
+			continue
 		}
 		select {
 		case <-look.C:
