@@ -77,7 +77,8 @@ func startPicker(t *testing.T, flags ...string) *picker {
 	t.Helper()
 	p := &picker{t: t, log: &lines{}}
 	p.cmd = exec.Command(signalbox, append([]string{
-		"serve", "--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0", "--secure-serving=false",
+		"serve", "--bind", "127.0.0.1", "--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0",
+		"--secure-serving=false",
 		"--zap-encoder", "json", "-v", "1", "--drain-delay", "0s", "--drain-timeout", "1s",
 	}, flags...)...)
 	stderr, err := p.cmd.StderrPipe()

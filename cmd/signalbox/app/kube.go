@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"unicode/utf8"
 
@@ -67,6 +68,22 @@ func (o *poolOptions) check(file string) error {
 		bad("--endpoint-target-ports: %w", err)
 	}
 	return errors.Join(all...)
+}
+
+// inCluster reports whether this is a pod that follows pods: proxies and probes come from other machines.
+func (o *options) inCluster() bool {
+	follows := o.selector != "" || o.poolName != "" && o.endpointsFile == ""
+	return follows && os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+}
+
+// anyAddress returns the address that stands for all of this machine: for those of IPv4 alone where there is no IPv6.
+func anyAddress() string {
+	l, err := net.Listen("tcp6", "[::]:0")
+	if err != nil {
+		return "0.0.0.0"
+	}
+	_ = l.Close() // it was opened only to see whether that works
+	return "::"
 }
 
 // checkDiscovery checks that there is exactly one source of endpoints. path is the file of endpoints; "" = there is

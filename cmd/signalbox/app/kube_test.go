@@ -102,7 +102,7 @@ func TestPoolThatIsMissing(t *testing.T) {
 		"contexts: [{name: c, context: {cluster: c, user: u}}]\n"+
 		"users: [{name: u, user: {}}]\n")
 	s := running(t, "--endpoints=", "--pool-name", "llama", "--pool-namespace", "prod", "--kubeconfig", kubeconfig,
-		"--secure-serving=false")
+		"--secure-serving=false", "--bind", "127.0.0.1")
 	for _, name := range healthServices {
 		if got, err := healthAt(t, s.at("grpc-health-port"), name, nil); got != notServing {
 			t.Errorf("%q: got %v, %v; want NOT_SERVING", name, got, err)
@@ -122,5 +122,29 @@ func TestPoolThatIsMissing(t *testing.T) {
 	const counted = `signalbox_discovery_errors_total{reason="not-found",resource="inferencepools.` + kube.DefaultGroup
 	if _, text := at.get(t, "/metrics"); !strings.Contains(text, counted) {
 		t.Error("the errors are not counted")
+	}
+}
+
+// In a pod that follows pods the ports listen on all addresses, unless --bind says otherwise.
+func TestPortsInACluster(t *testing.T) {
+	for args, want := range map[string]bool{
+		"--pool-name p": true,
+		"--endpoint-selector a=b --endpoint-target-ports 1": true,
+		"--pool-name p --bind 127.0.0.1":                    false,
+		"--pool-name p --endpoints e.yaml":                  false,
+		"--endpoints e.yaml":                                false,
+	} {
+		for _, host := range []string{"10.0.0.1", ""} {
+			t.Setenv("KUBERNETES_SERVICE_HOST", host)
+			o := parsed(t, strings.Fields(args)...)
+			if err := o.check(); err != nil {
+				t.Fatal(err)
+			}
+			all, err := o.addresses()
+			if err != nil || len(all) != 1 || all[0].IsUnspecified() != (want && host != "") {
+				t.Errorf("%s, KUBERNETES_SERVICE_HOST=%q: %v, %v; want all addresses: %v", args, host, all, err,
+					want && host != "")
+			}
+		}
 	}
 }

@@ -68,6 +68,9 @@ func (o *options) register(f *pflag.FlagSet) {
 
 // check returns every problem of the flags at once.
 func (o *options) check() error {
+	if !o.given("bind") && o.inCluster() {
+		o.bind = []string{anyAddress()}
+	}
 	all := o.checkPorts()
 	all = append(all, o.poolOptions.check(o.endpointsFile), o.sourceOptions.check(), o.pickOptions.check())
 	if o.shards < 1 || o.shards > mostShards {
@@ -103,7 +106,8 @@ type portOptions struct {
 
 func (o *portOptions) register(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.bind, "bind", []string{"127.0.0.1"},
-		"addresses that all ports listen on, IPv4 or IPv6, by comma or by repetition; 0.0.0.0 and :: are all")
+		"addresses that all ports listen on, IPv4 or IPv6, by comma or by repetition; 0.0.0.0 and :: are all, which "+
+			"is the default in a pod with --pool-name or --endpoint-selector")
 	f.IntVar(&o.grpcPort, "grpc-port", 9002, "port of ext_proc")
 	f.IntVar(&o.healthPort, "grpc-health-port", 9003, "port of gRPC health")
 	f.IntVar(&o.metricsPort, "metrics-port", 9090, "port of /metrics, /healthz, /readyz and /debug")
