@@ -247,10 +247,15 @@ func (p *picker) ready(want bool) time.Duration {
 
 func eventually(t *testing.T, what string, holds func() bool) time.Duration {
 	t.Helper()
+	return eventuallyWithin(t, patience, what, holds)
+}
+
+func eventuallyWithin(t *testing.T, limit time.Duration, what string, holds func() bool) time.Duration {
+	t.Helper()
 	began := time.Now()
 	for !holds() {
-		if time.Since(began) > patience {
-			t.Fatalf("waited %v in vain: %s", patience, what)
+		if time.Since(began) > limit {
+			t.Fatalf("waited %v in vain: %s", limit, what)
 		}
 		<-time.After(2 * time.Millisecond)
 	}
