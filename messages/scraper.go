@@ -46,7 +46,7 @@ type ScrapeFinished struct {
 
 // Reading is what one page says: those attributes that are read and that it has.
 type Reading struct {
-	Engine  string // "vllm", "sglang", "triton-tensorrt-llm", "trtllm-serve", "llamacpp"; "" = not recognised
+	Engine  string // "vllm", "sglang", "triton-tensorrt-llm", "trtllm-serve", "llamacpp", "triton"; "" = not recognised
 	Numbers List[Extracted]
 	Names   List[ExtractedNames]
 }

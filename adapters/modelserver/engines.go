@@ -81,6 +81,9 @@ var engines = [...]engine{
 		{name: "llamacpp:requests_processing", tells: running},
 		{name: "llamacpp:kv_cache_usage_ratio", tells: kvUsedOlder},
 	}},
+	// Unverified. Triton with other backends reports no more of its load: nv_inference_exec_count counts all requests
+	// since the start.
+	{"triton", "nv_inference_", []series{{name: "nv_inference_pending_request_count", tells: waiting}}},
 }
 
 // process holds the series that the client library of any engine may add to a page.
@@ -142,8 +145,9 @@ type known struct {
 	found   int // how many of the first are found from the page; the others must be named
 }
 
-// builtIn has the engines that are known without a configuration.
-var builtIn = known{engines[:], len(engines)}
+// builtIn has the engines that are known without a configuration. The last one must be named, because pages of
+// triton-tensorrt-llm have its series too.
+var builtIn = known{engines[:], len(engines) - 1}
 
 // with returns the engines that are built in, but for those that others replace, and then the others.
 func (k known) with(others []Engine) known {

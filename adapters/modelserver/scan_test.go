@@ -195,6 +195,33 @@ trtllm_kv_cache_max_blocks 900
 	}
 }
 
+// Triton with another backend is never found from its page, because that of TensorRT-LLM has its series too.
+func TestTritonIsNamed(t *testing.T) {
+	const page = `nv_inference_pending_request_count{model="a",version="1"} 8
+nv_inference_pending_request_count{model="b",version="1"} 3
+nv_inference_exec_count{model="a",version="1"} 1000
+`
+	for name, c := range map[string]struct {
+		label, normal, engine string
+		waiting               float64
+	}{
+		"by label":   {"triton", "", "triton", 11},
+		"by default": {"", "triton", "triton", 11},
+		"not named":  {"", "", "", -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reading := newReading(Pages{Attributes: everything, EngineLabels: []string{"e"}, Engine: c.normal})
+			got, _ := reading.metrics([]byte(page), messages.EndpointSpec{
+				Labels: messages.MapOf(map[string]string{"e": c.label}),
+			})
+			r := toldBy(messages.Reading{Engine: got.Engine, Numbers: builtInOf(got)})
+			if r.Engine != c.engine || r.Waiting != c.waiting || r.Running != -1 {
+				t.Errorf("got %+v, want %+v", r, c)
+			}
+		})
+	}
+}
+
 func reads(t *testing.T, page string, wanted []attributes.Attribute, change func(*told)) {
 	t.Helper()
 	want := nothing()

@@ -13,7 +13,8 @@ import (
 
 // CoreMetrics takes queue, batch, KV cache and LoRA adapters from the metrics page. The engine is the one that the
 // endpoint's label says; without a label it is defaultEngine, or is found from the page. The engines are those of
-// engineConfigs, vllm, llamacpp, and, unverified on real servers, sglang, trtllm-serve and triton-tensorrt-llm.
+// engineConfigs, vllm, llamacpp, and, unverified on real servers, sglang, trtllm-serve, triton-tensorrt-llm and, if it
+// is named, triton, of which only the queue is known.
 type CoreMetrics struct {
 	// EngineLabelKey is the label that names an endpoint's engine. By default inference.networking.k8s.io/engine-type
 	// is read as well.
@@ -64,7 +65,7 @@ type CustomSeries struct {
 const vllm = "vllm"
 
 // builtInEngines are those whose series are known without a file.
-var builtInEngines = []string{vllm, "sglang", "triton-tensorrt-llm", "trtllm-serve", "llamacpp"}
+var builtInEngines = []string{vllm, "sglang", "triton-tensorrt-llm", "trtllm-serve", "llamacpp", "triton"}
 
 // Validate returns which parameters are missing or out of range.
 func (p *CoreMetrics) Validate() error {

@@ -276,7 +276,7 @@ var pluginDocs = []Family{
 			{Name: "maxPrefixTokensToMatch", Kind: "int", Default: "131072", Text: "Bounds the tokens of one prompt.", Effect: "none"},
 			{Name: "lruCapacityPerServer", Kind: "int", Default: "31250", Text: "Bounds the blocks of one server.", Effect: "warning"},
 		}},
-		{Type: "core-metrics-extractor", Text: "Takes queue, batch, KV cache and LoRA adapters from the metrics page. The engine is the one that the endpoint's label says; without a label it is defaultEngine, or is found from the page. The engines are those of engineConfigs, vllm, llamacpp, and, unverified on real servers, sglang, trtllm-serve and triton-tensorrt-llm.", Parameters: []Parameter{
+		{Type: "core-metrics-extractor", Text: "Takes queue, batch, KV cache and LoRA adapters from the metrics page. The engine is the one that the endpoint's label says; without a label it is defaultEngine, or is found from the page. The engines are those of engineConfigs, vllm, llamacpp, and, unverified on real servers, sglang, trtllm-serve, triton-tensorrt-llm and, if it is named, triton, of which only the queue is known.", Parameters: []Parameter{
 			{Name: "engineLabelKey", Kind: "string", Default: "\"llm-d.ai/engine-type\"", Text: "The label that names an endpoint's engine. By default inference.networking.k8s.io/engine-type is read as well.", Effect: ""},
 			{Name: "defaultEngine", Kind: "string", Default: "\"vllm\"", Text: "The engine of endpoints whose label names none that is known; vllm = the first engine that is built in and of which the page has a series.", Effect: ""},
 			{Name: "engineConfigs", Kind: "list of object", Default: "", Text: "The series of further engines; one with the name of an engine that is built in replaces it.", Effect: ""},
