@@ -41,6 +41,7 @@ type Request struct {
 	Salt     string  // cache_salt of the body; prompts with different salts share no prefix
 	Stream   bool    // the answer will be server-sent events
 	Usage    bool    // the answer will carry token usage, also when streamed
+	IfCached bool    // it is to be refused unless the picked endpoint holds the beginning of its prompt
 	Share    float64 // of what its priority may fill, that it may, above 1 by its band\'s least share; 0 = all
 	Priority int     // of its objective: higher goes first, negative may be refused; 0 = none is known
 	Visible  bool    // the body of the answer will be visible: the proxy shows it to the stream
@@ -137,6 +138,7 @@ const (
 	Internal                     // a fault of ours
 	ClientGone                   // the client left: no answer is given
 	ServerGone                   // the model server's connection broke: the proxy answered the client
+	NotCached                    // it asked for an endpoint that holds the beginning of its prompt, and none was picked
 )
 
 // String returns the reason's name, as reason headers and labels carry it.
@@ -154,5 +156,5 @@ var reasonNames = [...]string{
 	Preempted: "evicted", PickTimeout: "pick-timeout", ResponseIdle: "response-idle", RequestTimeout: "request-timeout",
 	Overloaded:   "overloaded",
 	ShuttingDown: "rejected-shutting-down", Unsupported: "unsupported-mode", Internal: "internal",
-	ClientGone: "rejected-context-cancelled", ServerGone: "model-server-gone",
+	ClientGone: "rejected-context-cancelled", ServerGone: "model-server-gone", NotCached: "not-cached",
 }

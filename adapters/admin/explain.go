@@ -135,6 +135,7 @@ var because = [...]string{
 	messages.NoCapacity:     "the pool is full",
 	messages.TTLExpired:     "it waited in the queue for too long",
 	messages.Displaced:      "it waited in the queue, and made way for a request of higher priority",
+	messages.NotCached:      "it asked for a server that holds the beginning of its prompt, and none was picked",
 	messages.Preempted:      "it ran, and was ended for a request of higher priority",
 	messages.QueuePressure:  "it waited in the queue, and made way for a request of a flow with less waiting",
 	messages.PickTimeout:    "no pick was made in time",

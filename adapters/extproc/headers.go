@@ -72,8 +72,12 @@ type facts struct {
 	declared                           []messages.HeaderValue // nil = the request has none of those that plugins read
 }
 
-// clientLimits are how long things may take by the client's headers, as in messages.RequestArrived.
-type clientLimits struct{ patience, ttft time.Duration }
+// clientLimits are how long things may take by the client's headers, as in messages.RequestArrived, and whether the
+// request is to be refused where its prompt is not cached.
+type clientLimits struct {
+	patience, ttft time.Duration
+	ifCached       bool
+}
 
 // read reads the headers of a message, and those among them that plugins declared.
 func (f *facts) read(in *wire.Request, declared []string) {
@@ -128,11 +132,24 @@ func (f *facts) readHeader(key, value []byte) {
 		f.forged[slices.Index(ours[:], string(key))] = true
 	case "x-gateway-inference-objective":
 		f.objective.byOldName(value, maxLabelBytes)
+	case "prefer":
+		f.limits.ifCached = f.limits.ifCached || prefers(value, "if-available")
 	case "x-llm-d-inference-ttl":
 		f.limits.patience = cmp.Or(f.limits.patience, duration(value, ""))
 	case "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms":
 		f.limits.ttft = cmp.Or(f.limits.ttft, duration(value, "ms"))
 	}
+}
+
+// prefers reports whether a list of preferences has one by name.
+func prefers(list []byte, name string) bool {
+	for item := range bytes.SplitSeq(list, []byte{','}) {
+		token, _, _ := bytes.Cut(item, []byte{';'})
+		if strings.EqualFold(string(bytes.TrimSpace(token)), name) {
+			return true
+		}
+	}
+	return false
 }
 
 // duration reads a header that says how long something may take, in a unit or with one of its own. A value that is no

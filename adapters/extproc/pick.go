@@ -26,7 +26,7 @@ func (st *stream) ask(last event) error {
 	req := messages.Request{
 		ID: st.id, ClientID: records.Label(facts.clientID), Path: records.Label(facts.path),
 		BodyBytes: st.request.body.came, Subset: facts.subset, Visible: st.modes.ResponseBody != wire.BodyNone,
-		Headers: messages.TakeList(facts.declared),
+		Headers: messages.TakeList(facts.declared), IfCached: facts.limits.ifCached,
 	}
 	err := st.parse(last, body, &req)
 	st.request.teaches = req.Usage && req.Form.API != messages.UnknownAPI && !req.Form.RepeatsMore

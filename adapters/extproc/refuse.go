@@ -33,6 +33,8 @@ var refusals = map[messages.Reason]refusal{
 		"the request waited and made way for one of another tenant"},
 	messages.Preempted: {429, "rate_limit_error",
 		"the request ran and was ended for one of higher priority"},
+	messages.NotCached: {412, "invalid_request_error",
+		"no model server holds the beginning of the prompt"},
 	messages.PickTimeout:    {503, "service_unavailable", "no model server was picked in time"},
 	messages.ResponseIdle:   {504, "timeout_error", "the model server went silent"},
 	messages.RequestTimeout: {504, "timeout_error", "the request took longer than the limit"},

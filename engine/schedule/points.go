@@ -428,6 +428,9 @@ func (r *profileRun) screen(screeners []point[Screener]) Refusal {
 // or makes it a refusal. Before that the caller must note the outcome's probe, which it has to give back in any case.
 func (s *Scheduler) Prepare(p *Plan, req *messages.Request, out *Outcome) {
 	of := &p.points
+	if out.Reason == messages.NoReason && req.IfCached && out.PrefixBlocks <= 0 {
+		out.fail(messages.NotCached, "")
+	}
 	if out.Reason != messages.NoReason || len(of.prepare)+len(of.respond) == 0 {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -342,5 +343,42 @@ func TestPluginsCannotChangeWhatTheyAreShown(t *testing.T) {
 				t.Errorf("a plugin can set %T.%s", shown, f.Name)
 			}
 		}
+	}
+}
+
+// A request that asks for a cached prompt is refused unless the picked endpoint holds some of it, and comes to no later
+// point.
+func TestRequestsThatAskForACachedPrompt(t *testing.T) {
+	for name, c := range map[string]struct {
+		asks, reads bool // the request; a plugin, the blocks that endpoints hold
+		held        int
+		want        messages.Reason
+	}{
+		"held":       {true, true, 1, messages.NoReason},
+		"not held":   {true, true, 0, messages.NotCached},
+		"unknown":    {true, false, 1, messages.NotCached},
+		"not asked":  {false, true, 0, messages.NoReason},
+		"none reads": {false, false, 0, messages.NoReason},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 1)
+			s.tools.Matcher = matchFunc(func(_ blockindex.Prompt, out []int) int {
+				out[0] = c.held
+				return c.held
+			})
+			s.scheduler = schedule.NewScheduler(s.tools)
+			s.req.Blocks, s.req.IfCached = messages.ListOf[uint64](1, 2), c.asks
+			if c.reads {
+				s.scorer("prefix", 1, s.reads(attributes.PrefixBlocks), func(*schedule.Input, []float32) {})
+			}
+			var calls []string
+			v := &visitor{name: "a", calls: &calls, mine: schedule.NewPrivate[int](s.binding.Reader("a"))}
+			s.planned().Serve(schedule.PointStep{Step: schedule.Step{Name: "a"}, Plugin: v})
+			out := s.served()
+			prepared := strings.Contains(strings.Join(calls, " "), "pre-request")
+			if out.Reason != c.want || prepared != (c.want == messages.NoReason) {
+				t.Errorf("refused as %q, calls %q; want %q", out.Reason, calls, c.want)
+			}
+		})
 	}
 }
