@@ -2,10 +2,13 @@ package extproc
 
 import (
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -16,6 +19,7 @@ type Metrics struct {
 	ended             map[string]prometheus.Counter // by gRPC status
 	refusals          map[messages.Reason]prometheus.Counter
 	panics            prometheus.Counter
+	decisions         *decisions
 	shown, ignored    prometheus.Counter // responses whose bodies the proxy was asked to show, by what it did
 }
 
@@ -40,7 +44,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			"Ignored: its filter has no allow_mode_override, or these modes are not in allowed_override_modes.",
 	}, []string{"result"})
 	m := &Metrics{
-		shown: overrides.WithLabelValues("shown"), ignored: overrides.WithLabelValues("ignored"),
+		decisions: newDecisions(),
+		shown:     overrides.WithLabelValues("shown"), ignored: overrides.WithLabelValues("ignored"),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_streams", Help: "Open ext_proc streams."}),
 		inflight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "llm_d_epp_extproc_streams_inflight", Help: "Open ext_proc streams.",
@@ -60,7 +65,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	for why, r := range refusals {
 		m.refusals[why] = refused.WithLabelValues(why.String(), strconv.Itoa(r.status))
 	}
-	r.MustRegister(m.streams, m.inflight, m.took, ended, refused, overrides, m.panics)
+	r.MustRegister(m.streams, m.inflight, m.took, ended, refused, overrides, m.panics, m.decisions.counter)
 	return m
 }
 
@@ -104,4 +109,46 @@ func HeldMetrics(s *Server) []prometheus.Collector {
 			"Bytes of request bodies that may be held; what goes beyond is refused.",
 			func() int64 { return s.held.Limit() }),
 	}
+}
+
+// decisions counts what rules of rewrites have decided. Where a rule is for all models, their names come from clients,
+// so a bounded number of them has series; all others count as "other".
+type decisions struct {
+	counter *prometheus.CounterVec
+	mu      sync.Mutex
+	series  map[decision]prometheus.Counter // at most mostDecisions, and otherDecision
+}
+
+// decision is the labels of a series.
+type decision struct{ rewrite, model, target string }
+
+const mostDecisions = 512
+
+var otherDecision = decision{"other", "other", "other"}
+
+func newDecisions() *decisions {
+	return &decisions{
+		counter: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "llm_d_epp_model_rewrite_decisions_total",
+			Help: "Requests whose model a rule rewrote, by rewrite, model and target.",
+		}, []string{"model_rewrite_name", "model_name", "target_model"}),
+		series: map[decision]prometheus.Counter{},
+	}
+}
+
+// count counts a request for a model that a rewrite sends to a target.
+func (d *decisions) count(rewrite, model, target string) {
+	x := decision{records.Label(rewrite), records.Label(model), records.Label(target)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.series[x]
+	if c == nil {
+		if len(d.series) >= mostDecisions {
+			x = otherDecision
+		}
+		x.model = strings.Clone(x.model) // it may lie in the body of the request
+		c = d.counter.WithLabelValues(x.rewrite, x.model, x.target)
+		d.series[x] = c
+	}
+	c.Inc()
 }

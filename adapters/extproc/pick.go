@@ -82,7 +82,8 @@ func (st *stream) parse(last event, body []byte, req *messages.Request) error {
 // between several models. It returns why the request is refused, if it is.
 func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFailed {
 	facts := &st.request.facts
-	target, ok := st.under.Rewrites.Target(req.Model, uint64(st.id))
+	decision, ruled := st.under.Rewrites.Decide(req.Model, uint64(st.id))
+	target, ok := decision.Model, ruled
 	if !ok {
 		target = facts.target.text
 		ok = target != "" && target != req.Model
@@ -101,6 +102,9 @@ func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFaile
 		return st.noMemory()
 	}
 	st.request.rewritten = true
+	if ruled {
+		st.srv.cfg.Metrics.decisions.count(decision.Rewrite, req.Model, target)
+	}
 	req.Rewrite, req.Model = messages.Rewrite{Made: true, From: req.Model}, target
 	return messages.PickFailed{}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -94,6 +95,14 @@ func TestRewrittenBodies(t *testing.T) {
 				if got != want || gotLength != length {
 					t.Errorf("got %.60s, %d bytes, content-length %q, want %.60s, %d bytes, content-length %q",
 						got, len(got), gotLength, want, len(want), length)
+				}
+				decided := 0.0
+				if tc.target != "" {
+					decided = 1
+				}
+				counter := r.srv.cfg.Metrics.decisions.counter.WithLabelValues("r", tc.model, tc.target)
+				if got := testutil.ToFloat64(counter); got != decided {
+					t.Errorf("the decision is counted %v times, want %v", got, decided)
 				}
 				req, wantModel := r.only(t).arrived.Request, tc.model
 				var rewrite messages.Rewrite

@@ -22,17 +22,23 @@ type Target struct {
 
 // Table finds the target of a request. It never changes. A nil Table has no rules.
 type Table struct {
-	exact map[string][]Target
-	rest  []Target // of the models that exact does not have; nil = they stay as they are
+	exact map[string]*chosen
+	rest  *chosen // of the models that exact does not have; nil = they stay as they are
+}
+
+// chosen are the targets that a rule of a rewrite has.
+type chosen struct {
+	rewrite string
+	targets []Target
 }
 
 // NewTable returns the table of a list, or nil if the list has no rules. A rule that names the model goes before one
 // that is for all, and of two such rules the first in the list.
 func NewTable(list []Rewrite) *Table {
-	t := &Table{exact: map[string][]Target{}}
+	t := &Table{exact: map[string]*chosen{}}
 	for _, rewrite := range list {
 		for _, rule := range rewrite.Rules {
-			t.add(rule)
+			t.add(rule, rewrite.Name)
 		}
 	}
 	if t.rest == nil && len(t.exact) == 0 {
@@ -42,42 +48,53 @@ func NewTable(list []Rewrite) *Table {
 }
 
 // add adds a rule that comes after all those before.
-func (t *Table) add(rule Rule) {
+func (t *Table) add(rule Rule, rewrite string) {
+	c := &chosen{rewrite, rule.Targets}
 	if len(rule.Models) == 0 && t.rest == nil {
-		t.rest = rule.Targets
+		t.rest = c
 	}
 	for _, model := range rule.Models {
 		if t.exact[model] == nil {
-			t.exact[model] = rule.Targets
+			t.exact[model] = c
 		}
 	}
 }
 
-// Target returns the model that serves a request for a model. The draw decides between targets: the same draw gives
-// the same target, and draws that follow each other spread by weight. It returns false if no rule is for the model.
-func (t *Table) Target(model string, draw uint64) (string, bool) {
+// Decision is what a rule decided.
+type Decision struct {
+	Rewrite string // the name of the rule's rewrite
+	Model   string // that serves
+}
+
+// Decide returns which model serves a request for a model, and by which rewrite. The draw decides between targets: the
+// same draw gives the same target, and draws that follow each other spread by weight. It returns false if no rule is for
+// the model.
+func (t *Table) Decide(model string, draw uint64) (Decision, bool) {
 	if t == nil {
-		return "", false
+		return Decision{}, false
 	}
-	targets := t.exact[model]
-	if targets == nil {
-		targets = t.rest
+	c := t.exact[model]
+	if c == nil {
+		c = t.rest
+	}
+	if c == nil {
+		return Decision{}, false
 	}
 	var sum uint64
-	for _, target := range targets {
+	for _, target := range c.targets {
 		sum += uint64(target.Weight)
 	}
 	if sum == 0 {
-		return "", false
+		return Decision{}, false
 	}
 	at := mix(draw) % sum
-	for _, target := range targets {
+	for _, target := range c.targets {
 		if at < uint64(target.Weight) {
-			return target.Model, true
+			return Decision{c.rewrite, target.Model}, true
 		}
 		at -= uint64(target.Weight)
 	}
-	return "", false
+	return Decision{}, false
 }
 
 // mix spreads a number over all 64 bits, as SplitMix64 does.

@@ -2,7 +2,7 @@ package rewrites
 
 import "testing"
 
-func TestTarget(t *testing.T) {
+func TestDecide(t *testing.T) {
 	to := func(model string) []Target { return []Target{{model, 1}} }
 	list := []Rewrite{
 		{"first", []Rule{{nil, to("any")}, {[]string{"a", "b"}, to("ab")}}},
@@ -26,9 +26,13 @@ func TestTarget(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, ok := NewTable(tc.list).Target(tc.model, 1)
-			if got != tc.want || ok != (tc.want != "") {
-				t.Errorf("model %q: got %q, %v, want %q", tc.model, got, ok, tc.want)
+			got, ok := NewTable(tc.list).Decide(tc.model, 1)
+			if got.Model != tc.want || ok != (tc.want != "") {
+				t.Errorf("model %q: got %q, %v, want %q", tc.model, got.Model, ok, tc.want)
+			}
+			by := map[string]string{"any": "first", "ab": "first", "bc": "second"}[tc.want]
+			if by != "" && got.Rewrite != by {
+				t.Errorf("model %q: by %q, want %q", tc.model, got.Rewrite, by)
 			}
 		})
 	}
@@ -51,11 +55,11 @@ func TestDraws(t *testing.T) {
 			table := NewTable([]Rewrite{{"x", []Rule{{nil, tc.targets}}}})
 			got := map[string]int{}
 			for draw := range uint64(draws) {
-				model, _ := table.Target("m", draw)
-				if again, _ := table.Target("m", draw); again != model {
-					t.Fatalf("draw %d: got %s, then %s", draw, model, again)
+				decision, _ := table.Decide("m", draw)
+				if again, _ := table.Decide("m", draw); again != decision {
+					t.Fatalf("draw %d: got %v, then %v", draw, decision, again)
 				}
-				got[model]++
+				got[decision.Model]++
 			}
 			for model, n := range got {
 				if part := float64(n) / draws; part < tc.want[model]-0.02 || part > tc.want[model]+0.02 {
@@ -66,9 +70,9 @@ func TestDraws(t *testing.T) {
 	}
 }
 
-func TestTargetAllocatesNothing(t *testing.T) {
+func TestDecideAllocatesNothing(t *testing.T) {
 	table := NewTable([]Rewrite{{"x", []Rule{{[]string{"a"}, []Target{{"b", 1}, {"c", 2}}}}}})
-	if n := testing.AllocsPerRun(100, func() { _, _ = table.Target("a", 5) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _, _ = table.Decide("a", 5) }); n != 0 {
 		t.Errorf("got %v allocations, want 0", n)
 	}
 }

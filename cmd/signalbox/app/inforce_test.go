@@ -276,8 +276,8 @@ func TestObjectivesAreAddedToTheConfiguration(t *testing.T) {
 	if got := priorities(); got["own"] != 2 || got["added"] != -3 || len(got) != 2 {
 		t.Errorf("priorities %v, want own 2 and added -3", got)
 	}
-	if target, ok := f.streams().Rewrites.Target("a", 1); !ok || target != "b" {
-		t.Errorf("a is rewritten to %q, %v; want b", target, ok)
+	if got, ok := f.streams().Rewrites.Decide("a", 1); !ok || got.Model != "b" || got.Rewrite != "r" {
+		t.Errorf("a is rewritten to %v, %v; want b by r", got, ok)
 	}
 	if v := f.view(); v.Number != 2 || v.Before != 0 {
 		t.Errorf("configuration %d, before it %d; want 2, and nothing to restore", v.Number, v.Before)
@@ -293,7 +293,7 @@ func TestObjectivesAreAddedToTheConfiguration(t *testing.T) {
 	if got := priorities(); len(got) != 0 {
 		t.Errorf("priorities %v, want none", got)
 	}
-	if got, ok := f.streams().Rewrites.Target("a", 1); ok {
-		t.Errorf("a is still rewritten, to %q", got)
+	if got, ok := f.streams().Rewrites.Decide("a", 1); ok {
+		t.Errorf("a is still rewritten: %v", got)
 	}
 }
