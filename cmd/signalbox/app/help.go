@@ -50,6 +50,7 @@ var flagGroups = []group{
 		"envoy-ca", "envoy-cert-path"}},
 	{"Log", []string{"v", "zap-encoder", "zap-log-level", "zap-time-encoding", "zap-stacktrace-level", "zap-devel"}},
 	{"Process", []string{"drain-timeout", "drain-delay", "shards"}},
+	{"Flags of the reference that have no effect", []string{"tracing", "allow-experimental-plugins"}},
 	{"Help", []string{"help", "version"}},
 }
 

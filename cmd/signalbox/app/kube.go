@@ -22,6 +22,7 @@ type poolOptions struct {
 	selector                           string
 	targetPorts                        []int
 	kubeconfig, cache                  string
+	tracing, experimental              bool // flags of the reference's chart that have no effect
 }
 
 func (o *poolOptions) register(f *pflag.FlagSet) {
@@ -37,6 +38,17 @@ func (o *poolOptions) register(f *pflag.FlagSet) {
 		"the pod's service account")
 	f.StringVar(&o.cache, "discovery-cache", "", "file that keeps the last known endpoints of Kubernetes, for a start "+
 		"while its API server is away")
+	f.BoolVar(&o.tracing, "tracing", false, "without effect: no spans are sent; explain says what became of a request")
+	f.BoolVar(&o.experimental, "allow-experimental-plugins", false,
+		"without effect: every plugin type that is there may be named")
+}
+
+// warnings returns what is legal and has no effect.
+func (o *poolOptions) warnings() (all []string) {
+	if o.tracing {
+		all = append(all, "--tracing: no spans are sent")
+	}
+	return all
 }
 
 // check returns every problem of the flags beside a file of endpoints; "" = none is given.

@@ -148,3 +148,20 @@ func TestPortsInACluster(t *testing.T) {
 		}
 	}
 }
+
+// The flags that the reference's chart passes are taken, those without effect too.
+func TestFlagsOfTheReferencesChart(t *testing.T) {
+	for args, warnings := range map[string]int{
+		"--pool-namespace n --pool-group g --zap-encoder json --config-file /c --grpc-health-port 9003": 0,
+		"--tracing=false --metrics-endpoint-auth=false":                                                 0,
+		"--tracing=true --allow-experimental-plugins":                                                   1,
+	} {
+		o := parsed(t, append(strings.Fields(args), "--pool-name", "p")...)
+		if err := o.check(); err != nil {
+			t.Errorf("%s: %v", args, err)
+		}
+		if got := o.poolOptions.warnings(); len(got) != warnings {
+			t.Errorf("%s: warnings %v, want %d", args, got, warnings)
+		}
+	}
+}

@@ -69,7 +69,7 @@ func startBounded(ctx context.Context, o *options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range o.limitOptions.warnings() {
+	for _, w := range append(o.limitOptions.warnings(), o.poolOptions.warnings()...) {
 		s.log.Warn("flags", zap.String("warning", w))
 	}
 	limitMemory(s.log.Logger, memlimit.FromCgroup, o.maxHeld)

@@ -23,8 +23,8 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 			"--endpoints?; see signalbox --help",
 		"sim --prot 1": "unknown flag: --prot, did you mean --port?; see signalbox sim --help",
 		"sim --port":   "flag needs an argument: --port; see signalbox sim --help",
-		"serve --tracing=false": "--tracing: a flag of the reference EPP that is not supported yet; leave it " +
-			"out: signalbox explain and /debug/requests say what became of a request",
+		"serve --disable-endpoint-subset-filter": "--disable-endpoint-subset-filter: a flag of the reference EPP " +
+			"that is not supported yet; leave it out, and send no subset hint where all endpoints may serve",
 		"envoy-config --enable-grpc-stream-metrics": "--enable-grpc-stream-metrics: a flag of the reference EPP that " +
 			"is not supported yet; leave it out: the metrics of streams are always there",
 		"--fairness-id-metric-label-limit 9": "--fairness-id-metric-label-limit: a flag of the reference EPP that is " +
@@ -36,10 +36,12 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 			"config --help",
 		"completion": "signalbox completion: got no command, want one of: bash fish powershell zsh; see " +
 			"signalbox completion --help",
-		"completion foo":          `unknown command "signalbox completion foo"; see signalbox completion --help`,
-		"completion zhs":          `unknown command "signalbox completion zhs", did you mean zsh?; see signalbox completion --help`,
-		"completion zsh x":        `signalbox completion zsh takes no arguments: got "x"; see signalbox completion zsh --help`,
-		"--trcing":                "unknown flag: --trcing; --tracing of the reference EPP is not supported yet",
+		"completion foo":   `unknown command "signalbox completion foo"; see signalbox completion --help`,
+		"completion zhs":   `unknown command "signalbox completion zhs", did you mean zsh?; see signalbox completion --help`,
+		"completion zsh x": `signalbox completion zsh takes no arguments: got "x"; see signalbox completion zsh --help`,
+		"--trcing":         "unknown flag: --trcing, did you mean --tracing?; see signalbox --help",
+		"--ha-enable-leader-electio": "unknown flag: --ha-enable-leader-electio; --ha-enable-leader-election of the " +
+			"reference EPP is not supported yet",
 		"sim --tracing":           "unknown flag: --tracing; see signalbox sim --help",
 		"--grpc-port many":        `--grpc-port: got "many", want a whole number`,
 		"--drain-delay 3":         `--drain-delay: got "3", want a duration such as 1.5s or 30m`,
