@@ -93,3 +93,41 @@ func TestPrefersCached(t *testing.T) {
 		})
 	}
 }
+
+// The list of models is answered for a GET of its path alone, and only while models are known.
+func TestModelsAreListed(t *testing.T) {
+	two := func() []string { return []string{"a", `b"`} }
+	get := func(path string) *ask { return qH(last, ":method: GET", ":path: "+path) }
+	for name, c := range map[string]struct {
+		models func() []string
+		sent   []*ask
+		want   string // "" = a server is asked
+	}{
+		"listed": {two, []*ask{get("/v1/models")},
+			`{"object":"list","data":[{"id":"a","object":"model"},{"id":"b\"","object":"model"}]}`},
+		"with a query": {two, []*ask{get("/v1/models/?x=1")},
+			`{"object":"list","data":[{"id":"a","object":"model"},{"id":"b\"","object":"model"}]}`},
+		"none known":   {func() []string { return nil }, []*ask{get("/v1/models")}, ""},
+		"not set":      {nil, []*ask{get("/v1/models")}, ""},
+		"one model":    {two, []*ask{get("/v1/models/a")}, ""},
+		"another path": {two, []*ask{get("/x/v1/models")}, ""},
+		"POST":         {two, []*ask{qH(last, ":method: POST", ":path: /v1/models")}, ""},
+		"with a body":  {two, []*ask{qH(more, ":method: GET", ":path: /v1/models"), qB("{}", last)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{})
+			r.inForce.Models = c.models
+			s := open(t, r.serve(t))
+			s.send(c.sent...)
+			got := s.finish()
+			if c.want == "" {
+				r.only(t) // a cycle was asked
+				return
+			}
+			answer := got[0].GetImmediateResponse()
+			if len(got) != 1 || answer.GetStatus().GetCode() != 200 || string(answer.GetBody()) != c.want {
+				t.Errorf("answered %v, want %s", got, c.want)
+			}
+		})
+	}
+}

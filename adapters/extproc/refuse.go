@@ -202,3 +202,61 @@ func refusalBody(path string, r refusal, m messages.PickFailed) []byte {
 	}
 	return b
 }
+
+const modelsPath = "/v1/models"
+
+// modelList is the list of models of the OpenAI API.
+type modelList struct {
+	Object string       `json:"object"` // list
+	Data   []modelEntry `json:"data"`
+}
+
+type modelEntry struct {
+	ID     string `json:"id"`
+	Object string `json:"object"` // model
+}
+
+// models returns the models of the pool if the request asks for their list and this process is to answer; none = a
+// model server answers.
+func (st *stream) models() []string {
+	path := strings.TrimSuffix(st.request.facts.path, "/")
+	if st.under.Models == nil || st.check || path != modelsPath {
+		return nil
+	}
+	get := false
+	st.in.Headers(func(key, value []byte) bool {
+		if string(key) == ":method" {
+			get = string(value) == http.MethodGet
+			return false
+		}
+		return true
+	})
+	if !get {
+		return nil
+	}
+	return st.under.Models()
+}
+
+// listModels answers the request, and ends the stream. The request has no cycle and no record, as no server was asked.
+func (st *stream) listModels(models []string) error {
+	list := modelList{Object: "list", Data: make([]modelEntry, 0, len(models))}
+	for _, id := range models {
+		list.Data = append(list.Data, modelEntry{id, "model"})
+	}
+	body, err := json.Marshal(list)
+	if err != nil {
+		return err // of strings alone it never fails
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.closed != closedNot {
+		return errOver
+	}
+	st.closed = closedRefused
+	st.out.SetFrame(wire.AppendImmediate(nil, &wire.Immediate{
+		Status: http.StatusOK, Body: body, Details: "signalbox_models",
+		Headers: []wire.Header{{Key: "content-type", Value: "application/json"}},
+	}))
+	_ = st.wire.Send(&st.out) // it fails only if the proxy is gone, and then no client waits
+	return errOver
+}

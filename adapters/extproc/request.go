@@ -16,6 +16,9 @@ func (st *stream) onRequestHeaders(e event) error {
 	facts.read(&st.in, st.under.Headers)
 	facts.readSubset(&st.in)
 	if st.request.phase == requestAsking {
+		if models := st.models(); len(models) > 0 {
+			return st.listModels(models)
+		}
 		return st.ask(e)
 	}
 	st.expectBody()

@@ -110,6 +110,9 @@ type Configuration struct {
 	// Headers are the names, in lower case, of the headers and cookies that plugins read. A value's place in a request
 	// is that of its name here.
 	Headers []string
+	// Models returns the models of the whole pool, sorted; it answers GET /v1/models in place of a model server. nil =
+	// a model server answers, as it does if none are known.
+	Models func() []string
 	// Flows are the places of the headers that name the flow of a request without a fairness id, best first.
 	Flows []int
 }

@@ -39,6 +39,7 @@ type Config struct {
 	Metrics         Source
 	Models          Source
 	ModelList       string          // the source of Models, by name; "" = it is not read
+	AnswersModels   bool            // the model list of the whole pool answers GET /v1/models
 	Further         []FurtherSource // beside Metrics
 	Extractions     []Extraction    // those that a plugin reads
 	Engines         []Engine        // beside those that are built in, or in place of one of the same name

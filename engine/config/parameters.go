@@ -31,6 +31,7 @@ var others = map[string]func() any{
 	"metrics-data-source": func() any {
 		return &MetricsSource{HTTPSource{Scheme: "http", Path: "/metrics", InsecureSkipVerify: true}}
 	},
+	"models-responder":      func() any { return new(ModelsResponder) },
 	"models-data-extractor": func() any { return new(ModelsExtractor) },
 	"models-data-source": func() any {
 		return &ModelsSource{HTTPSource{Scheme: "http", Path: "/v1/models", InsecureSkipVerify: true}}
@@ -250,6 +251,11 @@ type ModelsSource struct{ HTTPSource }
 
 // ModelsExtractor takes the models from the model list. It has no parameters.
 type ModelsExtractor struct{}
+
+// ModelsResponder answers GET /v1/models with the models of all servers, adapters included, by their names alone. A
+// server knows its own. The model list is read from each server if no source of it is named. While none is known, a
+// server answers.
+type ModelsResponder struct{}
 
 // NotificationSource tells that endpoints come, change and go. It has no effect, because plugins always see endpoints
 // with their labels as they are. It has no parameters.

@@ -345,6 +345,7 @@ var pluginDocs = []Family{
 			{Name: "clientKeyPath", Kind: "string", Default: "", Text: "A file with the key of that certificate.", Effect: "none"},
 			{Name: "interval", Kind: "duration", Default: "0s", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list, 1s for a document of the whole pool. A page or document is read the second time after a random part of it, so that endpoints which came together are not read together.", Effect: ""},
 		}},
+		{Type: "models-responder", Text: "Answers GET /v1/models with the models of all servers, adapters included, by their names alone. A server knows its own. The model list is read from each server if no source of it is named. While none is known, a server answers."},
 		{Type: "openai-parser", Text: "Reads the model and the prompt of chat completions, completions, responses, embeddings and images, and the model of speech, conversations, rendered prompts and forms, such as transcriptions. Requests of other forms pass without."},
 		{Type: "passthrough-parser", Text: "Reads nothing: requests are routed without model and prompt. Parsers listed after it have no effect."},
 		{Type: "prometheus-extractor", Text: "Takes attributes of any name from the metrics page, for plugins that read an attribute by its name. A source of dataLayer.sources names it among its extractors.", Parameters: []Parameter{

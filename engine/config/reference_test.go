@@ -181,6 +181,37 @@ func TestParsers(t *testing.T) {
 	}
 }
 
+// A models-responder has the model list read, from the source that the file names, or else from one by default.
+func TestModelsResponder(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, source string
+		answers      bool
+	}{
+		"none":       {"plugins: []", "", false},
+		"by default": {"plugins: [{type: models-responder}]", "models-data-source", true},
+		"of the file": {"plugins: [{type: models-responder}, {type: models-data-source, name: list}]\n" +
+			"dataLayer: {sources: [{pluginRef: list}]}", "list", true},
+		"unnamed of the file": {"plugins: [{type: models-responder}, {type: models-data-source, name: list, " +
+			"parameters: {path: /models}}]", "list", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Load([]byte(newHead+c.file), three)
+			if err != nil || got.AnswersModels != c.answers || got.ModelList != c.source ||
+				got.Models.Enabled != c.answers || len(got.Warnings) > 1 {
+				t.Fatalf("%+v, %v; want source %q", got, err, c.source)
+			}
+			shown, err := Show([]byte(newHead+c.file), three)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Load(shown, three)
+			if err != nil || again.AnswersModels != c.answers || again.Models.Path != got.Models.Path {
+				t.Errorf("what is shown has %+v; %v", again, err)
+			}
+		})
+	}
+}
+
 // What a parameter says of another plugin must hold.
 func TestReferencesToOtherPluginsAreChecked(t *testing.T) {
 	sources := func(source, more string) string {

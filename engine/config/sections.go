@@ -33,6 +33,7 @@ func (l *loader) dataLayer(doc *document) {
 	for i := range s.Sources {
 		l.source(&s.Sources[i], "dataLayer."+item("sources", i))
 	}
+	l.modelList()
 	l.mainPage(s.InjectDefaults == nil || *s.InjectDefaults)
 	core := l.from.core.plugin.(*CoreMetrics)
 	l.config.Engines = core.engines()
@@ -43,6 +44,23 @@ func (l *loader) dataLayer(doc *document) {
 	l.config.EngineLabelKeys = []string{label}
 	if label == engineLabel {
 		l.config.EngineLabelKeys = append(l.config.EngineLabelKeys, legacyEngineLabel)
+	}
+}
+
+// modelList has the model list read, if it answers requests and the file names no source of it.
+func (l *loader) modelList() {
+	for _, x := range l.instances {
+		if _, ok := x.plugin.(*ModelsResponder); ok {
+			l.config.AnswersModels, x.used = true, true
+		}
+	}
+	if !l.config.AnswersModels || l.config.Models.Enabled {
+		return
+	}
+	x := l.oneOf("models-data-source")
+	if p, ok := x.plugin.(*ModelsSource); ok {
+		l.from.models, l.from.lists.Name = x, x.name
+		l.config.Models, l.config.ModelList = p.page(nil), x.name
 	}
 }
 

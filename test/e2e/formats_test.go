@@ -134,3 +134,35 @@ func (p *picker) record(t *testing.T, id string) formatRecord {
 	}
 	return page.Requests[0]
 }
+
+// The list of models is that of the whole pool: each server has one of its own.
+func TestEnvoyListsModelsOfThePool(t *testing.T) {
+	var servers []string
+	for _, own := range []string{"base", "adapter"} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/v1/models" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"shared"},{"id":"`+own+`"}]}`)
+		}))
+		t.Cleanup(s.Close)
+		servers = append(servers, strings.TrimPrefix(s.URL, "http://"))
+	}
+	p := serve(t, servers, "--config-text", `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins: [{type: active-request-scorer}, {type: models-responder}]
+`)
+	p.pooled(t, 2)
+	e := startEnvoy(t, overrideHost, p.grpcPort, servers)
+	e.asksPicker(t)
+	c := newClient(e.url)
+	t.Cleanup(c.close)
+	const want = `{"object":"list","data":[{"id":"adapter","object":"model"},{"id":"base","object":"model"},` +
+		`{"id":"shared","object":"model"}]}`
+	eventually(t, 10*time.Second, "all models are listed", func() bool {
+		a := c.do(t.Context(), http.MethodGet, "/v1/models", "", nil)
+		return a.status == http.StatusOK && a.body == want
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,9 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -114,6 +117,9 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 	for _, name := range l.FlowHeaders {
 		c.streams.Flows = append(c.streams.Flows, slices.Index(c.streams.Headers, name))
 	}
+	if l.AnswersModels {
+		c.streams.Models = func() []string { return poolModels(f.tree.picker.Pool().Snapshot()) }
+	}
 	if formats := formatsOf(l.Parsers); formats != 0 {
 		c.streams.Parser = f.parser.Of(formats)
 	}
@@ -121,6 +127,17 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 		c.streams.MakeWay = f.tree.picker.MakeWay
 	}
 	return c
+}
+
+// poolModels returns the models of all endpoints, sorted.
+func poolModels(snap *endpoints.Snapshot) []string {
+	all := map[string]bool{}
+	for _, e := range snap.Endpoints {
+		for _, model := range e.Pages().Names(attributes.Models) {
+			all[model] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // formatsOf returns the formats that parsers of these types read.
