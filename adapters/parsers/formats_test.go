@@ -291,7 +291,7 @@ func TestErrorsHaveATypeInMessages(t *testing.T) {
 		body string
 		want int
 	}{
-		"overloaded":       {`{"type":"error","error":{"type":"overloaded_error","message":"busy"}}`, 529},
+		"overloaded":       {`{"type":"error","error":{"type":"overloaded_error","message":"busy"}}`, 503},
 		"behind a message": {`{"type": "error", "error": {"message": "\"type\":\"api_error\"", "type" : "not_found_error"}}`, 404},
 		"of the server":    {`{"type":"error","error":{"type":"internal_error"}}`, 500},
 		"unknown":          {`{"type":"error","error":{"type":"a_very_long_name_of_an_error_that_is_unknown"}}`, 500},

@@ -112,11 +112,12 @@ const (
 	beginsDiffer = len(`data:{"`)
 )
 
-// typedStatus has the status of the types of errors of Anthropic's API. Others are errors of the server.
+// typedStatus has the status of the types of errors of Anthropic's API. Others are errors of the server. Anthropic's own
+// status of overload, 529, is 503 of model servers.
 var typedStatus = map[string]int{
 	"invalid_request_error": 400, "authentication_error": 401, "billing_error": 402, "permission_error": 403,
 	"not_found_error": 404, "request_too_large": 413, "rate_limit_error": 429, "timeout_error": 504,
-	"overloaded_error": 529,
+	"overloaded_error": 503,
 }
 
 // ErrorScanner finds the first error in server-sent events that names a status from 400 to 599, as its number "code",
