@@ -112,8 +112,8 @@ const (
 	beginsDiffer = len(`data:{"`)
 )
 
-// typedStatus has the status of the types of errors of Anthropic's API. Others are errors of the server. Anthropic's own
-// status of overload, 529, is 503 of model servers.
+// typedStatus has the status of the types of errors of Anthropic's API. Others are errors of the server. An overload,
+// which is 529 there, is the 503 of model servers.
 var typedStatus = map[string]int{
 	"invalid_request_error": 400, "authentication_error": 401, "billing_error": 402, "permission_error": 403,
 	"not_found_error": 404, "request_too_large": 413, "rate_limit_error": 429, "timeout_error": 504,
