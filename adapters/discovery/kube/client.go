@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -115,9 +116,15 @@ const (
 	listWithin = 30 * time.Second
 	// watchWithin is how long the answer to a watch may take to begin.
 	watchWithin = 10 * time.Second
-	// watchFor is how long a watch lasts. A new one finds out within a minute, together with watchWithin, that the API
-	// server keeps a connection open and says nothing on it.
+	// watchFor is how long a watch lasts at most. The API server ends it then, and says shortly before in a bookmark
+	// where the next one begins. The bookmark matters: without it a quiet watch would begin at a version that the API
+	// server of a busy cluster has forgotten.
 	watchFor = 40 * time.Second
+	// watchSpread is by how much a watch may be shorter, so that not all pickers ask at the same time.
+	watchSpread = 10 * time.Second
+	// overdue is how long the end of a watch may be late. The next watch, together with watchWithin, finds out within
+	// a minute that the API server keeps a connection open and says nothing on it.
+	overdue = 5 * time.Second
 )
 
 func (s *source) request(o metav1.ListOptions) *rest.Request {
@@ -141,7 +148,8 @@ func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 
 // watch begins a watch, and calls failed with each error that comes as an event of it.
 func (s *source) watch(ctx context.Context, o metav1.ListOptions, failed func(error)) (watch.Interface, error) {
-	o.Watch = true
+	seconds := int64((watchFor - rand.N(watchSpread)) / time.Second)
+	o.Watch, o.TimeoutSeconds = true, &seconds
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(watchWithin, cancel)
 	w, err := s.request(o).Watch(ctx)
@@ -158,7 +166,8 @@ func (s *source) watch(ctx context.Context, o metav1.ListOptions, failed func(er
 	return newRelay(ctx, cancel, w, failed), nil
 }
 
-// relay is a watch that ends by itself after watchFor, and calls failed with each error that comes as an event.
+// relay is a watch that ends by itself if the API server does not end it, and calls failed with each error that comes as
+// an event.
 type relay struct {
 	from   watch.Interface
 	out    chan watch.Event
@@ -174,7 +183,7 @@ func newRelay(ctx context.Context, cancel context.CancelFunc, from watch.Interfa
 func (r *relay) run(ctx context.Context, failed func(error)) {
 	defer close(r.out)
 	defer r.from.Stop()
-	over := time.NewTimer(watchFor)
+	over := time.NewTimer(watchFor + overdue)
 	defer over.Stop()
 	for {
 		select {

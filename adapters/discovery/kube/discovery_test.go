@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -239,6 +240,22 @@ func TestExpiredWatch(t *testing.T) {
 	s.forget()
 	s.fake.refuse(0)
 	s.tells("a-rank-0 10.0.0.1:8000", "b-rank-0 10.0.0.2:8000")
+}
+
+// The API server ends watches in time, and is asked for the bookmarks that it sends before it does.
+func TestWatchesAreShort(t *testing.T) {
+	s := newScene(t, standalone())
+	s.run()
+	s.until("a watch", func() bool { return s.asked("watch " + podsPath) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, last := range s.lasts {
+		var seconds int
+		var bookmarks bool
+		if _, err := fmt.Sscan(last, &seconds, &bookmarks); err != nil || seconds < 30 || seconds > 40 || !bookmarks {
+			t.Errorf("a watch lasts %s, want 30 to 40 s with bookmarks", last)
+		}
+	}
 }
 
 func TestCloseBeforeRun(t *testing.T) {

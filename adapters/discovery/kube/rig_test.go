@@ -37,6 +37,7 @@ type fake struct {
 	refusal int // status of every answer; 0 = none
 	grew    chan struct{}
 	calls   []string // verb and path
+	lasts   []string // how long each watch may last, in seconds
 	// of resources beside pods and pools
 	installed map[string]bool
 }
@@ -115,6 +116,9 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.mu.Lock()
 	f.calls = append(f.calls, verb+r.URL.Path)
+	if verb == "watch " {
+		f.lasts = append(f.lasts, q.Get("timeoutSeconds")+" "+q.Get("allowWatchBookmarks"))
+	}
 	refusal, version, oldest := f.refusal, f.version, f.oldest
 	kind, group, there := f.kindAt(r.URL.Path)
 	matching := matchFunc(q.Get("labelSelector"), q.Get("fieldSelector"))
