@@ -82,7 +82,7 @@ func (s *stand) settings(seed uint64) Config {
 	return Config{
 		Runtime: runtime.Config{Mode: runtime.Stepped, Loops: testLoops, Seed: seed,
 			Start: time.Unix(1_800_000_000, 0)},
-		Plan: cfg.Plan,
+		Plan: cfg.Plan, Queueing: cfg.Queueing,
 		Limits: cycle.Limits{
 			Queue: time.Minute, Pick: time.Minute, FirstToken: time.Hour, ResponseIdle: time.Hour, Logged: time.Hour,
 		},
@@ -383,7 +383,7 @@ func TestRequestsKeepTheirConfiguration(t *testing.T) {
 	var later tally
 	cfg.Plan.Observe(&later)
 	before := s.InForce()
-	s.Bring(s.Prepare(2, cfg.Plan, nil, messages.Scraping{}))
+	s.Bring(s.Prepare(2, cfg.Plan, cfg.Queueing, messages.Scraping{}))
 	s.begin(1)
 	plugins := later.ran
 	if plugins == 0 || s.InForce() == before {

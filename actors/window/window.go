@@ -71,14 +71,14 @@ func (a *Window) learn(ctx runtime.Context[messages.WindowMsg], id messages.Endp
 	before := e.window.Limits()
 	something(e)
 	limits := e.window.Limits()
-	if _, learned := e.Window(); learned && limits == before {
+	if _, learned := e.Window(); limits == before && (learned || limits.Requests == 0) {
 		return
 	}
 	w, why := endpoints.WindowWriter{Endpoint: e.Endpoint}, e.window.Why()
 	w.SetWindow(endpoints.Room{Requests: limits.Requests, Tokens: limits.Tokens, Found: limits.Found})
 	w.Explain(why)
 	a.metrics.changed(why.Cause)
-	if limits.Requests > before.Requests || limits.Tokens > before.Tokens {
+	if limits.Requests == 0 || limits.Requests > before.Requests || limits.Tokens > before.Tokens {
 		a.bell.Ring()
 	}
 }
@@ -99,7 +99,7 @@ func (a *Window) endpoint(ctx runtime.Context[messages.WindowMsg], id messages.E
 	}
 	room, learned := e.Window()
 	inForce := window.Limits{Requests: room.Requests, Tokens: room.Tokens, Found: room.Found}
-	if !learned { // what it works on already is no less than it takes
+	if !learned && room.Requests > 0 { // what it works on already is no less than it takes
 		inForce.Requests = max(endpoints.FirstWindow, e.Inflight())
 	}
 	known := &endpoint{e, window.New(ctx.Now(), inForce)}

@@ -39,8 +39,8 @@ func newScene(t *testing.T) *scene {
 	s.b = endpoints.New(messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointSpec{Address: "10.0.0.2:80"})
 	s.publish(s.a, s.b)
 	s.play()
-	for _, e := range []*endpoints.Endpoint{s.a, s.b} { // an endpoint is new until something was told of it
-		s.actor.Tell(messages.ServiceEnded{Endpoint: e.ID})
+	for _, e := range []*endpoints.Endpoint{s.a, s.b} { // an endpoint has no window until a page tells of its work
+		s.sample(e, 0, 0)
 	}
 	return s
 }
@@ -172,27 +172,57 @@ func TestEndpointsLeave(t *testing.T) {
 	s.wants(again, 0, 0)
 	s.sample(again, 0, 0)
 	s.wants(again, endpoints.FirstWindow, endpoints.FirstWindow)
+	s.because(again, learned.Begun, 0)
 }
 
-// An endpoint of which nothing tells has no bound, and one that works when the first sign of it comes takes as much.
+// An endpoint of which no page tells has no bound, whatever it works on, until first tokens come or it refuses
+// requests.
 func TestNothingKnownIsNoBound(t *testing.T) {
 	s := newScene(t)
 	again := endpoints.New(messages.EndpointID{Slot: 2, Generation: 1}, messages.EndpointSpec{Address: "10.0.0.3:80"})
 	s.publish(again)
+	s.load(again, 300)
+	prompt := func(took time.Duration) {
+		s.actor.Advance(100 * time.Millisecond)
+		s.actor.Tell(messages.FirstTokenTimed{
+			Endpoint: again.ID, Picked: s.actor.Clock().Add(-50 * time.Millisecond), Took: took, Prompt: 100,
+		})
+	}
+	for range 20 {
+		s.actor.Tell(messages.ServiceEnded{Endpoint: again.ID})
+		s.actor.Tell(messages.ServiceEnded{Endpoint: again.ID, Served: true})
+		s.sample(again, -1, -1) // a page of something else
+	}
 	s.wants(again, 0, 0)
 	if why := again.WindowReason(); why != nil {
 		t.Errorf("nothing was learned, and the reason is %+v", why)
 	}
-	s.load(again, 300)
-	s.actor.Tell(messages.ServiceEnded{Endpoint: again.ID})
+	prompt(50 * time.Millisecond)
 	s.wants(again, 300, 300)
 	s.because(again, learned.Begun, 0)
-	s.actor.Advance(2 * time.Second)
-	s.actor.Tell(messages.ServiceEnded{Endpoint: again.ID}) // its client left, which shows nothing
-	s.wants(again, 300, 300)
-	s.actor.Tell(messages.ServiceEnded{Endpoint: again.ID, Served: true})
-	s.wants(again, 301, 400)
-	s.because(again, learned.Blind, 300)
+}
+
+// A refusal bounds an endpoint that had no bound below what it works on. A page that tells of its work does so by that.
+func TestWindowsBegin(t *testing.T) {
+	s := newScene(t)
+	for slot, told := range []func(e *endpoints.Endpoint){
+		func(e *endpoints.Endpoint) {
+			s.actor.Tell(messages.ServiceEnded{Endpoint: e.ID, Served: true})
+			s.actor.Advance(time.Second)
+			s.actor.Tell(messages.ServiceEnded{Endpoint: e.ID, Refused: true})
+		},
+		func(e *endpoints.Endpoint) {
+			s.actor.Tell(messages.ServiceEnded{Endpoint: e.ID, Served: true})
+			s.sample(e, 0, 300)
+		},
+	} {
+		e := endpoints.New(messages.EndpointID{Slot: uint32(2 + slot), Generation: 1}, s.a.Spec)
+		s.publish(e)
+		s.load(e, 300)
+		s.wants(e, 0, 0)
+		told(e)
+		s.wants(e, 250, 300)
+	}
 }
 
 // A sample without what is read of it, or none at all, changes nothing.

@@ -23,6 +23,7 @@ type Settings struct {
 	Stale        time.Duration // the age from which a sample is stale, if that is more than three of its intervals
 	Catalogue    *Catalogue    // the plugin types that a file may name; nil = those that are built in
 	Additions    Additions
+	Wait         time.Duration // how long a request waits for room at most without a file; 0 = as long as with one
 }
 
 // Additions are objectives and rewrites that stand elsewhere than in the file. Those of the file go before them.
@@ -117,26 +118,43 @@ type Series struct {
 	Labels map[string]string // that a sample must have, with these values
 }
 
-// builtIn is the default configuration.
+// builtIn is the default configuration. It ends in the section flowControl. While there is no server, requests wait for
+// less time than for their turn: for servers that start again, and not for those that have no end in sight.
 const builtIn = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
+featureGates: [flowControl]
 plugins:
 - type: queue-scorer
 - type: kv-cache-utilization-scorer
 - {type: prefix-cache-scorer, parameters: {yieldAboveRequests: 8}}
 - type: metrics-data-source
 - type: core-metrics-extractor
+- type: round-robin-fairness-policy
 schedulingProfiles:
 - name: default
   plugins:
   - {pluginRef: queue-scorer, weight: 2}
   - {pluginRef: kv-cache-utilization-scorer, weight: 2}
   - {pluginRef: prefix-cache-scorer, weight: 3}
+flowControl:
+  noEndpointRequestTTL: 10s
+  defaultPriorityBand: {fairnessPolicyRef: round-robin-fairness-policy}
+  defaultNegativePriorityBand: {fairnessPolicyRef: round-robin-fairness-policy}
 `
 
 // Default returns the configuration that holds without a file: queue-scorer with weight 2, kv-cache-utilization-scorer
-// with 2, prefix-cache-scorer with 3. The error is a *strictyaml.Error, and nil unless the settings are wrong.
-func Default(defaults Settings) (*Config, error) { return Load([]byte(builtIn), defaults) }
+// with 2, prefix-cache-scorer with 3, and requests that wait while servers are full, as learning-detector says, flow by
+// flow in turn. The error is a *strictyaml.Error, and nil unless the settings are wrong.
+func Default(defaults Settings) (*Config, error) {
+	c, err := Load([]byte(builtIn), defaults)
+	if err == nil && defaults.Wait > 0 {
+		c.Queueing.WaitAtMost(defaults.Wait)
+	}
+	return c, err
+}
+
+// ShowDefault returns what Show returns of the configuration that holds without a file.
+func ShowDefault(defaults Settings) ([]byte, error) { return Show([]byte(builtIn), defaults) }
 
 // Load reads a configuration file, YAML or JSON. An empty file is a problem, because it may have been truncated, and
 // would otherwise silently replace a configuration by the default. The error is a *strictyaml.Error with every problem.

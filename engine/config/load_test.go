@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -259,11 +260,39 @@ func TestLoadDefaults(t *testing.T) {
 	}
 	readsThese(t, got.Plan, []attributes.Attribute{
 		attributes.QueuedRequests, attributes.KVCacheUsage, attributes.PrefixBlocks, attributes.InflightRequests,
+		attributes.InflightTokens, attributes.WindowRequests, attributes.WaitingRequests, attributes.RunningRequests,
 	}, nil)
 	if fmt.Sprint(got.Parsers) != "[openai-parser anthropic-parser vllmhttp-parser]" || got.Models.Enabled ||
 		got.Metrics.Path != "/metrics" || len(got.EngineLabelKeys) != 2 ||
 		len(got.Warnings) > 0 {
 		t.Errorf("got %+v, want OpenAI parsed, metrics only, two engine labels, no warning", got)
+	}
+}
+
+// Without a file requests wait where there is no room, flow by flow in turn, as long as the command line says.
+func TestDefaultHasRequestsWait(t *testing.T) {
+	for wait, want := range map[time.Duration][2]time.Duration{ // for a turn, and for an endpoint
+		0:           {time.Minute, 10 * time.Second},
+		time.Hour:   {time.Hour, 10 * time.Second},
+		time.Second: {time.Second, time.Second},
+	} {
+		got, err := Default(Settings{Destinations: 1, Wait: wait})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := got.Queueing
+		if q == nil || !got.Plan.Gated() || got.Plan.Detector().Type != "learning-detector" || len(q.Bands) > 0 {
+			t.Fatalf("got %+v, and the detector %+v", q, got.Plan.Detector())
+		}
+		if _, ok := q.Default.Fairness.(*fairness.RoundRobin); !ok {
+			t.Errorf("flows are served by %T", q.Default.Fairness)
+		}
+		if turn, without := q.Patience(0, 0); turn != want[0] || without != want[1] {
+			t.Errorf("told %v: requests wait for %v and %v, want %v", wait, turn, without, want)
+		}
+	}
+	if file, err := Load([]byte(head), three); err != nil || file.Plan.Gated() || file.Queueing != nil {
+		t.Errorf("a file that says nothing has requests wait: %+v, %v", file, err)
 	}
 }
 

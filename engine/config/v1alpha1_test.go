@@ -2,13 +2,16 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
@@ -71,6 +74,21 @@ func effect(t *testing.T, data []byte) string {
 	rest := *c
 	rest.Plan, rest.Discovery.At = nil, strictyaml.Problem{}
 	rest.Warnings, rest.LightLane = nil, nil // they name lines
+	if q := rest.Queueing; q != nil {
+		of := func(s flow.BandSettings) {
+			fmt.Fprintf(&b, "band %+v %+v %v %v %+v %+v\n", s.Limits, s.Names, s.Weights, s.TTL, s.Fairness, s.Ordering)
+		}
+		of(q.Default)
+		of(q.Negative)
+		for _, priority := range slices.Sorted(maps.Keys(q.Bands)) {
+			of(q.Bands[priority])
+		}
+		fmt.Fprintf(&b, "waiting %+v %v %+v %v %v %v\n", q.Limits, q.LimitedBy, q.UsageLimit, q.Priorities, q.Without,
+			len(q.Evictions))
+		d := c.Plan.Detector()
+		fmt.Fprintf(&b, "detector %s %s\n", d.Type, d.Name)
+		rest.Queueing = nil
+	}
 	fmt.Fprintf(&b, "%+v\n", rest)
 	return b.String()
 }

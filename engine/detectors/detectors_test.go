@@ -265,6 +265,13 @@ func windowed(requests, window, tokens int) scheduletest.Endpoint {
 	return e
 }
 
+// told returns a server without a window whose page tells of its work.
+func told(requests int) scheduletest.Endpoint {
+	e := works(requests)
+	e.Sample.Values = endpointstest.Load(0, requests, 0)
+	return e
+}
+
 type servers []scheduletest.Endpoint
 
 func TestLearning(t *testing.T) {
@@ -280,7 +287,8 @@ func TestLearning(t *testing.T) {
 		"full of tokens":     {servers{windowed(10, 20, 1000), windowed(5, 20, 0)}, 15. / 40, []bool{false, true}},
 		"nothing is known":   {servers{windowed(8, 0, 0)}, .5, nil},
 		"without a window":   {servers{{Inflight: 8, Unread: true}}, .5, nil},
-		"16 are full":        {servers{windowed(16, 0, 0), windowed(15, 0, 0)}, 31. / 32, []bool{false, true}},
+		"16 are full":        {servers{told(16), told(15)}, 31. / 32, []bool{false, true}},
+		"pages tell nothing": {servers{windowed(16, 0, 0), windowed(15, 0, 0)}, .5, nil},
 		"more than a window": {servers{windowed(40, 20, 0)}, 2, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,9 +11,10 @@ import (
 // Learning says how full the pool is by a window of requests in flight that is learned for each server: it grows while
 // it is what limits and nothing waits at the server, and shrinks as soon as requests wait there. First tokens tell that
 // at once, the metrics page every half second; a page that is stale, stands still, or does not account for the requests
-// that were sent, is left out. The detector has no parameters. Saturation is the requests in flight at all servers, by
-// their windows; from 1 on, requests of negative priority are refused with status 429. In a profile it is a filter,
-// which keeps the servers that are below their window, and all of them if there are none.
+// that were sent, is left out. A server whose page does not tell of its work has no window until it works on 16
+// requests and first tokens come, or it refuses one. The detector has no parameters. Saturation is the requests in
+// flight at all servers, by their windows; from 1 on, requests of negative priority are refused with status 429. In a
+// profile it is a filter, which keeps the servers that are below their window, and all of them if there are none.
 type Learning struct {
 	requests, tokens, window attributes.NumberSlot
 }

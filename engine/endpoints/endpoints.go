@@ -5,6 +5,7 @@ package endpoints
 
 import (
 	"iter"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -105,6 +106,11 @@ func (s *Sample) Fresh(now time.Time, threshold time.Duration) bool {
 	return s != nil && !now.After(s.FreshUntil(threshold))
 }
 
+// tellsWork reports whether the sample says how many requests run and wait.
+func (s *Sample) tellsWork() bool {
+	return s != nil && !math.IsNaN(s.BuiltIn(attributes.WaitingRequests)+s.BuiltIn(attributes.RunningRequests))
+}
+
 // FreshUntil returns the last moment at which the sample is fresh: after threshold or three intervals, whichever is
 // longer, it is stale.
 func (s *Sample) FreshUntil(threshold time.Duration) time.Time {
@@ -154,13 +160,13 @@ func (e *Endpoint) Outlier() *outlier.Status { return e.outlier.Load() }
 func (e *Endpoint) Inflight() int { return e.load.inflight() }
 
 // Window returns how much load the endpoint takes before work only waits there, and whether that was learned. Until
-// then it is FirstWindow, or, if nothing has told of the endpoint so far, without bounds.
+// then it is FirstWindow, or, if no page tells of its work, without bounds.
 func (e *Endpoint) Window() (room Room, learned bool) {
 	requests := int(e.window.requests.Load())
 	switch {
 	case requests > 0:
 		return Room{Requests: requests, Tokens: int(e.window.tokens.Load()), Found: e.window.found.Load()}, true
-	case e.sample.Load() != nil:
+	case e.sample.Load().tellsWork():
 		return Room{Requests: FirstWindow}, false
 	}
 	return Room{}, false

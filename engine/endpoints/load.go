@@ -116,9 +116,9 @@ type window struct {
 	why              atomic.Pointer[learned.Why]
 }
 
-// FirstWindow is the window of an endpoint of which no more is known than that its pages are read: how many requests it
-// may have in flight.
-const FirstWindow = 16
+// FirstWindow is the window of an endpoint of which no more is known than that its pages tell of its work: how many
+// requests it may have in flight.
+const FirstWindow = learned.Initial
 
 // take adds a request if there is room. Two that take at once never exceed a bound together.
 func (l *load) take(tokens int, room Room) (Pick, bool) {

@@ -133,6 +133,13 @@ func (s *Settings) Patience(priority int, told time.Duration) (turn, without tim
 	return turn, without
 }
 
+// WaitAtMost has requests of priorities without a band of their own wait for so long, and no longer than that while
+// there is no endpoint. It is for settings that are not in use yet.
+func (s *Settings) WaitAtMost(d time.Duration) {
+	s.Default.TTL, s.Negative.TTL = d, d
+	s.Without = min(cmp.Or(s.Without, unlimited), d)
+}
+
 // orderedAs reports whether requests that wait under one of the settings may wait beside those of the other.
 func (b *BandSettings) orderedAs(other *BandSettings) bool {
 	return reflect.DeepEqual(b.Policies, other.Policies) && reflect.DeepEqual(b.Weights, other.Weights)

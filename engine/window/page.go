@@ -22,6 +22,9 @@ func (s *Sample) same(other *Sample) bool {
 	return cache && s.Waiting == other.Waiting && s.Running == other.Running
 }
 
+// liesOften is how many pages in a row may lack what was sent: their scrapes may have begun before that.
+const liesOften = 3
+
 // frozenAfter is how many pages of an endpoint that works may say the same before they count as one that stands still.
 const frozenAfter = 8
 
@@ -29,7 +32,8 @@ const frozenAfter = 8
 type page struct {
 	last         Sample
 	still        int  // pages in a row that said the same while the endpoint worked
-	honest       bool // the newest page accounts for the work that was sent
+	lied         int  // pages in a row that do not account for the work that was sent
+	honest       bool // the newest page does
 	waitedBefore bool // the page before the newest had requests waiting too
 }
 
@@ -42,9 +46,16 @@ func (p *page) read(s Sample, load Load) bool {
 		p.still = 0
 	}
 	p.last = s
+	p.lied++
 	p.honest = s.known() && s.Waiting+s.Running >= .75*float64(load.Requests)-3
+	if p.honest {
+		p.lied = 0
+	}
 	return p.usable()
 }
+
+// told reports whether there was a page, and the newest tells of the endpoint's work.
+func (p *page) told() bool { return !p.last.Began.IsZero() && p.last.known() }
 
 func (p *page) usable() bool { return p.honest && p.still < frozenAfter }
 

@@ -3,6 +3,9 @@
 // shrinks as soon as work waits at the endpoint. The package owns no clock and no endpoint: an actor tells it what
 // requests and pages have shown, and puts its limits in force.
 //
+//	no bound, for nothing tells
+//	   │ a page tells, or first tokens or a refusal under load
+//	   ▼
 //	growing: + a quarter ──── work waits ────► found: the work that does not wait, and two requests
 //	(until work waited once)                      │   ▲
 //	                       the window limits,     │   │ work waits
@@ -11,7 +14,8 @@
 //
 // Two kinds of signs tell that. First tokens tell at once: their time beyond what an endpoint with little to do takes,
 // by how many come in a second, is how many requests wait (Little's law). Pages tell every half second, and are read
-// only while they account for the work that was sent; a page that does not, or stands still, decides nothing.
+// only while they account for the work that was sent; a page that does not, or stands still, decides nothing. An
+// endpoint of which neither tells has no bound: what it takes cannot be found.
 package window
 
 import (
@@ -31,14 +35,14 @@ type Load struct {
 
 // Limits bound the load of the endpoint.
 type Limits struct {
-	Requests int  // 1 or more
+	Requests int  // 0 = no bound, for nothing has told that there is one
 	Tokens   int  // prompt tokens of other requests, below which one may be added; 0 = no bound
 	Found    bool // they are about what the endpoint takes; otherwise they grow until work waits there
 }
 
 // Window is what is known of one endpoint.
 type Window struct {
-	requests float64 // the limit, 1 or more
+	requests float64 // the limit, 1 or more; 0 = there is none
 	tokens   float64 // the limit; 0 = none is known
 	found    float64 // what it was after work had waited last: about as large as the endpoint allows; 0 = never
 	changed  time.Time
@@ -57,13 +61,16 @@ const (
 	silent   = 10 * time.Second       // without first tokens, after which these tell nothing any more
 )
 
+// Initial is how many requests a window begins with at least.
+const Initial = 16
+
 // Slack is how many requests of a window wait at an endpoint that is full, so that it never lacks work.
 const Slack = 2
 
 // New returns the window of an endpoint whose limits these are.
 func New(now time.Time, inForce Limits) *Window {
 	w := &Window{
-		requests: float64(max(inForce.Requests, 1)), tokens: float64(inForce.Tokens), changed: now, from: now,
+		requests: float64(inForce.Requests), tokens: float64(inForce.Tokens), changed: now, from: now,
 		why: Why{Cause: Begun, At: now},
 	}
 	if w.step = w.requests; inForce.Found {
@@ -82,6 +89,10 @@ func (w *Window) Why() Why { return w.why }
 
 // limits reports whether the window is what bounds the load. While it still grows, its divided part counts as well.
 func (w *Window) limits(load Load) bool {
+	return w.requests > 0 && w.reached(load)
+}
+
+func (w *Window) reached(load Load) bool {
 	return float64(load.Requests) >= math.Floor(w.requests)-1 || w.tokens > 0 && float64(load.Tokens) >= w.tokens*.9 ||
 		w.found == 0 && w.divided(load)
 }
@@ -98,6 +109,9 @@ func (w *Window) divided(load Load) bool {
 // FirstToken learns from the first token of a request. load is that at now.
 func (w *Window) FirstToken(now time.Time, f First, load Load) {
 	excess := w.first.add(now, f)
+	if !w.begins(now, load) {
+		return
+	}
 	if f.Picked.Before(w.from) {
 		return // it was sent under another window, or with many others
 	}
@@ -137,6 +151,12 @@ func (w *Window) burst(now time.Time) float64 {
 // Sampled learns from a page. load is that at now.
 func (w *Window) Sampled(now time.Time, s Sample, load Load) {
 	usable := w.page.read(s, load)
+	if s.known() {
+		w.begin(now, load)
+	}
+	if w.page.lied >= liesOften {
+		w.Ended(now, load) // the page tells as little of the work as an end does
+	}
 	if !usable || s.Began.Before(w.changed.Add(underWay)) {
 		return
 	}
@@ -163,29 +183,60 @@ func (w *Window) Sampled(now time.Time, s Sample, load Load) {
 }
 
 // Ended learns from a request that was served without a first token that was seen. It matters only at an endpoint of
-// which nothing else tells: there the window grows, for nothing says that work waits.
+// which nothing else tells any more: there the window grows, for nothing says that work waits, and without a page that
+// ever told of its work there is no bound any more.
 func (w *Window) Ended(now time.Time, load Load) {
 	if !w.first.quiet(now) || w.page.credible(now) || now.Sub(w.changed) < silent/10 || !w.limits(load) {
 		return
 	}
-	w.grow(now, load, 1, Why{Cause: Blind})
+	if w.page.told() {
+		w.grow(now, load, 1, Why{Cause: Blind})
+		return
+	}
+	from := int(w.requests)
+	w.requests, w.tokens, w.found = 0, 0, 0
+	w.change(now, 0, Why{Cause: Blind, From: from})
 }
 
 // Refused learns from a request that the endpoint refused because it is full. That says something of the window only if
 // the endpoint has as much to do as the window allows.
 func (w *Window) Refused(now time.Time, load Load) {
-	if !w.limits(load) || now.Sub(w.changed) < max(w.first.settling(), time.Second) && w.step == 0 {
+	if !w.begins(now, load) || !w.limits(load) ||
+		now.Sub(w.changed) < max(w.first.settling(), time.Second) && w.step == 0 {
 		return // or it is one of several of the same moment
 	}
 	w.shrink(now, load, math.Ceil(float64(load.Requests)/10)+1, Why{Cause: Refusal})
+}
+
+// begins reports whether there is a bound. An endpoint that has little to do shows nothing of what it takes.
+func (w *Window) begins(now time.Time, load Load) bool {
+	if load.Requests >= Initial {
+		w.begin(now, load)
+	}
+	return w.requests > 0
+}
+
+// begin bounds the load, unless it is bounded already: what the endpoint works on is no less than it takes.
+func (w *Window) begin(now time.Time, load Load) {
+	if w.requests > 0 {
+		return
+	}
+	w.requests = max(Initial, float64(load.Requests))
+	if w.page.told() {
+		w.requests = max(w.requests, w.page.last.Running) // those of a picker that was there before count too
+	}
+	w.change(now, w.requests, Why{Cause: Begun})
 }
 
 // grow makes the window larger, by at least so much.
 func (w *Window) grow(now time.Time, load Load, least float64, why Why) {
 	why.From = int(w.requests)
 	step := max(2, w.requests/gentle)
-	if w.found > 0 {
+	switch {
+	case w.found > 0:
 		step = min(step, max(least, math.Abs(w.requests-w.found)/2))
+	case why.Cause == Blind:
+		step = w.requests
 	}
 	if w.tokens > 0 && float64(load.Tokens) >= w.tokens*.9 {
 		w.tokens *= 1 + max(step/w.requests, 1./32)

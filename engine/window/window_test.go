@@ -164,18 +164,79 @@ func TestPagesThatLie(t *testing.T) {
 	}
 }
 
-// An endpoint of which nothing tells is not held back.
+// An endpoint of which nothing has told has no bound until a page tells, or first tokens come or requests are refused
+// while it has much to do. If nothing tells any more, it has none again.
+func TestNothingToldIsNoBound(t *testing.T) {
+	none := func(requests int) *scene {
+		s := newScene(t, 0)
+		s.Window, s.load.Requests = New(s.now, Limits{}), requests
+		return s
+	}
+	first := func(s *scene, took time.Duration) {
+		s.now = s.now.Add(50 * time.Millisecond)
+		s.FirstToken(s.now, First{Picked: s.now, Took: took, Prompt: 100}, s.load)
+	}
+	s := none(Initial - 1)
+	for range 100 {
+		first(s, 100*time.Millisecond)
+		s.Ended(s.now, s.load)
+		s.Sampled(s.now, Sample{Began: s.now, Waiting: math.NaN(), Running: math.NaN()}, s.load)
+	}
+	s.wants("it has little to do", 0, 0)
+	s.load.Requests = 500
+	first(s, 100*time.Millisecond)
+	s.wants("it has much to do", 500, 500)
+	for range 40 { // at 20 a second, so that some 400 wait
+		first(s, 20*time.Second)
+	}
+	s.wants("400 of 500 wait", 100, 300)
+	for s.load.Requests = s.Limits().Requests; s.Limits().Requests > 0; {
+		if s.now = s.now.Add(time.Second); s.now.After(s.Why().At.Add(time.Minute)) {
+			t.Fatal("nothing has told for a minute, and it is held back")
+		}
+		s.Ended(s.now, s.load)
+	}
+	s = none(3)
+	s.Refused(s.now, s.load)
+	s.wants("one of three is refused", 0, 0)
+	s = none(500)
+	s.now = s.now.Add(time.Second)
+	s.Refused(s.now, s.load)
+	s.wants("one of 500 is refused", 400, 480)
+	for _, c := range []struct{ load, window int }{{3, Initial}, {500, 500}} {
+		s = none(c.load)
+		s.Sampled(s.now, Sample{Began: s.now, Interval: time.Second, Running: float64(c.load)}, s.load)
+		s.wants("a page tells", c.window, c.window)
+	}
+}
+
+// An endpoint of which nothing tells any more is held back for seconds only.
 func TestABlindWindowHoldsNothingBack(t *testing.T) {
 	s := newScene(t, 0)
-	for range 200 {
+	s.Sampled(s.now, Sample{Began: s.now}, s.load)
+	for range 5 {
 		s.now = s.now.Add(1100 * time.Millisecond)
 		s.load.Requests = s.Limits().Requests
 		s.Ended(s.now, s.load)
 	}
-	s.wants("200 ends", 200, math.MaxInt)
+	s.wants("5 ends", 200, math.MaxInt)
 	if why := s.Why().Cause; why != Blind {
 		t.Errorf("it was changed by %v", why)
 	}
+}
+
+// An endpoint whose pages know nothing of its work, and whose first tokens are not seen, is held back for seconds only.
+func TestPagesOfNothingHoldNothingBack(t *testing.T) {
+	s := newScene(t, 0)
+	for range 14 {
+		s.load.Requests = s.Limits().Requests
+		s.now = s.now.Add(500 * time.Millisecond)
+		s.Sampled(s.now, Sample{Began: s.now, Interval: 500 * time.Millisecond}, s.load)
+		if s.now.Before(began.Add(time.Second)) {
+			s.wants("a page that may have begun before", Initial, Initial)
+		}
+	}
+	s.wants("seven seconds of such pages", 500, math.MaxInt)
 }
 
 // Refusals shrink the window, those of one moment once.

@@ -88,7 +88,7 @@ func startPatient(t *testing.T, addresses []string, instead runtime.Interceptor,
 func values(cfg *config.Config, instead runtime.Interceptor) signalbox.Config {
 	return signalbox.Config{
 		Runtime: runtime.Config{Loops: loops, Seed: rand.Uint64(), Intercept: instead},
-		Plan:    cfg.Plan,
+		Plan:    cfg.Plan, Queueing: cfg.Queueing,
 		// No access log tells the end of what body mode NONE does not show.
 		Limits: cycle.Limits{
 			Queue: 10 * time.Second, Pick: 5 * time.Second, FirstToken: time.Minute, ResponseIdle: time.Minute,

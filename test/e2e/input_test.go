@@ -147,15 +147,64 @@ func TestEnvoyEndlessBody(t *testing.T) {
 	stillWell(t, s)
 }
 
+// ungated is a configuration without flow control: requests are sent as they come, or refused.
+const ungated = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins:
+- type: queue-scorer
+- type: kv-cache-utilization-scorer
+- type: prefix-cache-scorer
+`
+
+// TestEnvoyWithoutEndpoints: without flow control requests are refused while there is no server. By default they wait
+// for a while, and are served by one that comes meanwhile.
 func TestEnvoyWithoutEndpoints(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags []string
+		waits bool
+	}{
+		"by default":           {[]string{"--queue-timeout", "1s"}, true},
+		"without flow control": {[]string{"--config-text", ungated}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers := simulated(t, 2, quick...)
+			s := startStack(t, servers, c.flags...)
+			s.picker.setEndpoints(t, nil)
+			s.picker.pooled(t, 0)
+			for _, a := range []answer{
+				s.client.chat(model, "anyone?", 2), s.client.do(t.Context(), http.MethodGet, "/v1/models", "", nil),
+			} {
+				refusal(t, a, 503, "rejected-no-endpoints")
+				if took := a.ended.Sub(a.sent); c.waits && took < time.Second {
+					t.Errorf("it was refused after %v, want a second at least", took)
+				}
+			}
+			waited := s.picker.metric(referencePrefix+"flow_control_requests_total", `outcome="EvictedNoEndpoints"`)
+			if want := map[bool]float64{true: 2}[c.waits]; waited != want {
+				t.Errorf("%v requests waited in vain, want %v", waited, want)
+			}
+			s.picker.setEndpoints(t, servers)
+			s.picker.pooled(t, 2)
+			stillWell(t, s)
+		})
+	}
+}
+
+// TestEnvoyWaitsForEndpoints: what waits for a server is served by the first that comes.
+func TestEnvoyWaitsForEndpoints(t *testing.T) {
 	servers := simulated(t, 2, quick...)
 	s := startStack(t, servers)
 	s.picker.setEndpoints(t, nil)
 	s.picker.pooled(t, 0)
-	refusal(t, s.client.chat(model, "anyone?", 2), 503, "rejected-no-endpoints")
-	refusal(t, s.client.do(t.Context(), http.MethodGet, "/v1/models", "", nil), 503, "rejected-no-endpoints")
-	s.picker.setEndpoints(t, servers)
-	s.picker.pooled(t, 2)
+	answers := make(chan answer, 1)
+	go func() { answers <- s.client.chat(model, "anyone?", 2) }()
+	eventually(t, 10*time.Second, "the request waits", func() bool {
+		return s.picker.metric("signalbox_flow_waiting_requests") == 1
+	})
+	s.picker.setEndpoints(t, servers[:1])
+	if a := <-answers; !a.whole() {
+		t.Errorf("%s; want an answer of the server that came", a.String())
+	}
 	stillWell(t, s)
 }
 

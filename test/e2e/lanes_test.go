@@ -219,7 +219,7 @@ func TestEnvoyAnswersOutliveSignalbox(t *testing.T) {
 	const running, clients = 100, 8
 	servers := simulated(t, 2, "--model", model, "--decode-rate", "100", "--prefill-rate", "1000000", "--max-num-seqs",
 		"256")
-	p := serve(t, servers)
+	p := serve(t, servers, "--config-text", ungated) // all of them are to run at once, and windows begin with 16
 	p.pooled(t, 2)
 	e := startEnvoy(t, overrideHost, p.grpcPort, servers, share(t, 0))
 	e.asksPicker(t)

@@ -64,7 +64,8 @@ func TestCommandHoldsBodiesWithinTheLimit(t *testing.T) {
 
 func (how stall) try(t *testing.T) {
 	streams, limit := stalled()
-	p := serve(t, simulated(t, 1, quick...), "--max-held-bytes", strconv.Itoa(limit), "--body-timeout", "2m",
+	p := serve(t, simulated(t, 1, quick...), "--config-text", ungated, "--max-held-bytes", strconv.Itoa(limit),
+		"--body-timeout", "2m",
 		"--secure-serving=false")
 	p.pooled(t, 1)
 	ctx, leave := context.WithCancel(t.Context())

@@ -16,6 +16,19 @@ var gate = map[string]contract{
 	"a window that nothing waits behind stays": {fault{
 		file: "engine/window/window.go", was: "\t\tw.requests = min(w.requests+step, most)\n", is: "",
 	}, "engine/window", "Test"},
+	"a server that tells nothing is held back": {fault{
+		file: "engine/window/window.go", was: "if load.Requests >= Initial {", is: "if load.Requests >= 0 {",
+	}, "engine/window", "TestNothingTold"},
+	"a server of which nothing tells any more stays held back": {fault{
+		file: "engine/window/window.go", was: "if w.page.told() {", is: "if true {",
+	}, "engine/window", "TestNothingTold"},
+	"a page of something else bounds a server": {fault{
+		file: "engine/endpoints/endpoints.go", was: "return s != nil && !math.IsNaN(",
+		is: "return s != nil || math.IsNaN(",
+	}, "actors/window", "TestNothingKnown"},
+	"without a file requests do not wait": {fault{
+		file: "engine/config/config.go", was: "featureGates: [flowControl]\n", is: "",
+	}, "engine/config", "TestDefaultHas"},
 	"a window never shrinks": {fault{
 		file: "engine/window/window.go", was: "w.requests, w.found = to, to", is: "w.found = to",
 	}, "engine/window", "Test"},

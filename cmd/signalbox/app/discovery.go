@@ -80,7 +80,7 @@ func (l endpointsLog) change(c discovery.Change) {
 		}
 	}
 	if c.Endpoints == 0 {
-		l.log.Warn("endpoints: there are none, every request is refused with 503", fields...)
+		l.log.Warn("endpoints: there are none, requests get 503", fields...)
 		return
 	}
 	l.log.Info("endpoints changed", fields...)

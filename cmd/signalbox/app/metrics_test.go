@@ -34,6 +34,7 @@ extproc_streams_inflight GAUGE -
 extproc_streams_total COUNTER code
 flow_control_dispatch_cycle_duration_seconds HISTOGRAM - 0.0001..0.1/10
 flow_control_pending_reclaim GAUGE inference_pool
+flow_control_pool_saturation GAUGE inference_pool,stage
 flow_control_reclaim_target GAUGE inference_pool
 flow_control_request_queue_duration_seconds HISTOGRAM fairness_id,inference_pool,model_name,outcome,priority,target_model_name 0.0001..60/16
 flow_control_requests_total COUNTER inference_pool,outcome,priority

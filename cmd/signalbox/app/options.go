@@ -221,11 +221,12 @@ type limitOptions struct {
 func (o *limitOptions) register(f *pflag.FlagSet) {
 	f.Int64Var(&o.maxBody, "max-body-bytes", 32<<20, "largest request body")
 	f.Int64Var(&o.maxHeld, "max-held-bytes", 1<<30,
-		"request bodies held at a time, all together; what goes beyond is refused with 503, or, with the feature gate "+
-			"flowControl, takes the room of what waits")
+		"request bodies held at a time, all together; what goes beyond takes the room of what waits, or, without the "+
+			"feature gate flowControl, is refused with 503")
 	f.DurationVar(&o.bodyTimeout, "body-timeout", 30*time.Second, "time for a request body to arrive; 0 is none")
 	f.DurationVar(&o.queueTimeout, "queue-timeout", 60*time.Second,
-		"time in the queue while the feature gate flowControl is off; 0 is none")
+		"time in the queue without a configuration file, or with one in which the feature gate flowControl is off; "+
+			"0 is none")
 	f.DurationVar(&o.queueOtherModes, "queue-timeout-other-modes", 8*time.Second,
 		"time in the queue, at most, of requests in other body modes than FULL_DUPLEX_STREAMED, in which Envoy gives "+
 			"up after its message_timeout; 0 is none")
@@ -365,8 +366,10 @@ func (o *options) parse(from source, added config.Additions) (*loaded, error) {
 	if o.configFile == "" && o.configText == "" {
 		load = func(_ []byte, s config.Settings) (*config.Config, error) { return config.Default(s) }
 	}
-	c, err := load(from.text, config.Settings{Destinations: destinations, Stale: o.staleness, Catalogue: o.catalogue,
-		Additions: added})
+	c, err := load(from.text, config.Settings{
+		Destinations: destinations, Stale: o.staleness, Catalogue: o.catalogue, Additions: added,
+		Wait: timeLimit(o.queueTimeout),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", from.name, err)
 	}

@@ -10,27 +10,39 @@ import (
 
 func newConfigShow(types *config.Catalogue) *cobra.Command {
 	return &cobra.Command{
-		Use:   "show FILE",
+		Use:   "show [FILE]",
 		Short: "Print what a configuration comes to, with all defaults",
 		Long: "Print what a configuration file comes to: a file of llm-d.ai/v1 to the same effect, with all defaults " +
-			"written out and in a stable order. - is standard input. What has no effect is left out: plugins that " +
-			"nothing names, and flow control, whose feature gate is off.",
-		Example:           "  signalbox config show config.yaml",
+			"written out and in a stable order. - is standard input. Without a FILE, print the configuration that " +
+			"holds without one. What has no effect is left out: plugins that nothing names, and flow control while " +
+			"its feature gate is off.",
+		Example:           "  signalbox config show\n  signalbox config show config.yaml",
 		ValidArgsFunction: completeYAML,
-		Args:              wantsFiles("the FILE"),
+		Args:              cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := readConfiguration(cmd.Context(), args[0], cmd.InOrStdin())
-			if err != nil {
-				return err
+			shown, err := shown(cmd, types, args)
+			if err == nil {
+				_, err = cmd.OutOrStdout().Write(shown)
 			}
-			shown, err := shownBy(types, data)
-			if err != nil {
-				return ofFile(args[0], err)
-			}
-			_, err = cmd.OutOrStdout().Write(shown)
 			return err
 		},
 	}
+}
+
+// shown returns what the file that is named comes to; none = the configuration that holds without one.
+func shown(cmd *cobra.Command, types *config.Catalogue, args []string) ([]byte, error) {
+	if len(args) == 0 {
+		return config.ShowDefault(config.Settings{Destinations: mostDestinations, Catalogue: types})
+	}
+	data, err := readConfiguration(cmd.Context(), args[0], cmd.InOrStdin())
+	if err != nil {
+		return nil, err
+	}
+	text, err := shownBy(types, data)
+	if err != nil {
+		return nil, ofFile(args[0], err)
+	}
+	return text, nil
 }
 
 // shownBy returns what a configuration file comes to.

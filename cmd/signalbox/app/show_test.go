@@ -37,7 +37,7 @@ func TestConfigShowAndDiff(t *testing.T) {
 		t.Errorf("diff: got %q, %v; want %q", out, err, want)
 	}
 	for args, want := range map[string]string{
-		"show":           "signalbox config show: got 0 arguments, want 1: the FILE; - is standard input",
+		"show a b":       "accepts at most 1 arg(s), received 2",
 		"diff a.yaml":    "signalbox config diff: got 1 arguments, want 2: the FILES A and B; - is standard input",
 		"diff a.yaml no": "no: open no: no such file or directory",
 		"show -":         "-: empty; without a configuration file the default configuration holds",
@@ -45,6 +45,18 @@ func TestConfigShowAndDiff(t *testing.T) {
 		if _, err := ran(t, "", append([]string{"config"}, strings.Fields(args)...)...); errorText(err) != want {
 			t.Errorf("config %s: got %v, want %s", args, err, want)
 		}
+	}
+}
+
+// What is shown without a file is a file to the same effect, with flow control on.
+func TestConfigShowWithoutAFile(t *testing.T) {
+	shown, err := ran(t, "", "config", "show")
+	if err != nil || !strings.Contains(shown, "flowControl=true") || !strings.Contains(shown, "learning-detector") ||
+		!strings.Contains(shown, "noEndpointRequestTTL: 10s") {
+		t.Errorf("%v\n%s", err, shown)
+	}
+	if again, err := ran(t, shown, "config", "show", "-"); err != nil || again != shown {
+		t.Errorf("%v, and the file comes to\n%s", err, again)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/scorers"
 )
 
 // random, reference: what the default is held against.
@@ -29,6 +30,32 @@ schedulingProfiles:
   - {pluginRef: prefix-cache-scorer, weight: 3}
 `
 )
+
+// ours has the scorers of the default configuration. Requests never wait here: no server has a window.
+var ours = strings.Replace(reference, "- type: prefix-cache-scorer",
+	"- {type: prefix-cache-scorer, parameters: {yieldAboveRequests: 8}}", 1)
+
+func TestStandardScoresAsTheDefault(t *testing.T) {
+	c, err := config.Default(config.Settings{Destinations: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := plan(t, ours).Profiles()[0].Scorers, c.Plan.Profiles()[0].Scorers
+	if len(got) != len(want) {
+		t.Fatalf("%d scorers, want %d", len(got), len(want))
+	}
+	for i := range want {
+		a, b := got[i].Scorer, want[i].Scorer
+		if fmt.Sprintf("%T", a) != fmt.Sprintf("%T", b) || got[i].Weight != want[i].Weight {
+			t.Errorf("scorer %d is %T of weight %v, want %T of %v", i, a, got[i].Weight, b, want[i].Weight)
+		}
+		if a, ok := a.(*scorers.PrefixCache); ok {
+			if b := b.(*scorers.PrefixCache); a.YieldAboveRequests != b.YieldAboveRequests {
+				t.Errorf("%+v, want %+v", a, b)
+			}
+		}
+	}
+}
 
 // engine computes as fast as a mid-sized model on one GPU.
 var engine = batch.Config{
@@ -91,11 +118,7 @@ func between(answers []Answer, from, to time.Duration) figures {
 func plan(t *testing.T, text string) *schedule.Plan {
 	t.Helper()
 	settings := config.Settings{Destinations: 1, Stale: 5 * time.Second}
-	load := func() (*config.Config, error) { return config.Load([]byte(text), settings) }
-	if text == "" {
-		load = func() (*config.Config, error) { return config.Default(settings) }
-	}
-	c, err := load()
+	c, err := config.Load([]byte(text), settings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +133,7 @@ func compare(t *testing.T, l Load, from, to time.Duration) (standard, theirs, no
 	rows := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(rows, "\ton the first\tfirst token, mean\tp90\ttokens/s\tcached")
 	var all []figures
-	for _, c := range []struct{ name, text string }{{"default", ""}, {"reference's", reference}, {"random", random}} {
+	for _, c := range []struct{ name, text string }{{"default", ours}, {"reference's", reference}, {"random", random}} {
 		f := between(Play(l, plan(t, c.text)), from, to)
 		fmt.Fprintf(rows, "%s\t%.0f %%\t%d ms\t%d ms\t%.0f\t%.2f\n", c.name, 100*f.onFirst, f.mean.Milliseconds(),
 			f.p90.Milliseconds(), f.tokens, f.hits)
