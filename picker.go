@@ -20,6 +20,7 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/recorder"
 	"github.com/signalbox-epp/signalbox/actors/window"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/displacements"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/flow"
@@ -142,6 +143,7 @@ func (p *Picker) queueing() *flow.Settings {
 // builtIn are the policies that stand in for those of a configuration that panic.
 var builtIn = flow.Policies{
 	Ordering: new(orderings.FCFS), Queue: new(queues.ListQueue), Fairness: new(fairness.GlobalStrict),
+	Displacement: new(displacements.LongestFlow),
 }
 
 // bell returns the bell by which actors of a kind tell that there may be room.

@@ -82,8 +82,9 @@ type BandState struct {
 
 // PolicyNames are the types of a band's policies, as the configuration has them.
 type PolicyNames struct {
-	Ordering, Queue, Fairness string
-	BuiltIn                   bool // built-in ones are in force instead, because these panicked too often
+	Ordering, Queue, Fairness, Displacement string
+
+	BuiltIn bool // built-in ones are in force instead, because these panicked too often
 }
 
 // NextTurn is the request of a band that is dispatched next, of those whose class may have room. Request is 0 if there

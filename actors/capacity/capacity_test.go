@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/signalbox-epp/signalbox/actors/capacity"
+	"github.com/signalbox-epp/signalbox/engine/displacements"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/orderings"
@@ -37,6 +38,7 @@ func newScene(t *testing.T, limits flow.Limits) *scene {
 	}
 	p := flow.Policies{
 		Ordering: new(orderings.FCFS), Queue: new(queues.ListQueue), Fairness: new(fairness.RoundRobin),
+		Displacement: new(displacements.LongestFlow),
 	}
 	s.settings = flow.Settings{
 		Limits: limits, Default: flow.BandSettings{Policies: p}, Negative: flow.BandSettings{Policies: p}, BuiltIn: p,

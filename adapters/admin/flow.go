@@ -75,10 +75,11 @@ type BandView struct {
 
 // PolicyView names the types of a band's policies.
 type PolicyView struct {
-	Ordering string `json:"ordering"`
-	Queue    string `json:"queue"`
-	Fairness string `json:"fairness"`
-	BuiltIn  bool   `json:"built_in"` // built-in ones are in force instead, because these panicked
+	Ordering     string `json:"ordering"`
+	Queue        string `json:"queue"`
+	Fairness     string `json:"fairness"`
+	Displacement string `json:"displacement"`
+	BuiltIn      bool   `json:"built_in"` // built-in ones are in force instead, because these panicked
 }
 
 // FlowOfBand is what a band knows of a flow.
@@ -299,7 +300,9 @@ func (v *BandView) write(b *strings.Builder) {
 	}
 	field(b, "  waiting", waiting)
 	of := &v.Policies
-	policies := strings.Join([]string{clean(of.Fairness), clean(of.Ordering), clean(of.Queue)}, ", ")
+	policies := strings.Join([]string{
+		clean(of.Fairness), clean(of.Ordering), clean(of.Displacement), clean(of.Queue),
+	}, ", ")
 	if of.BuiltIn {
 		policies += "; they panicked, and built-in ones are in force"
 	}

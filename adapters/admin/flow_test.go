@@ -21,6 +21,7 @@ func (l line) Post(m messages.CapacityMsg) bool { return l(m.(messages.FlowsQuer
 func queues() messages.FlowsAnswered {
 	names := messages.PolicyNames{
 		Ordering: "fcfs-ordering-policy", Queue: "list-queue", Fairness: "round-robin-fairness-policy",
+		Displacement: "longest-flow-displacement-policy",
 	}
 	panicked := names
 	panicked.BuiltIn = true

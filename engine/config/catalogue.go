@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/ceilings"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/detectors"
+	"github.com/signalbox-epp/signalbox/engine/displacements"
 	"github.com/signalbox-epp/signalbox/engine/evictions"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/filters"
@@ -231,6 +232,9 @@ func construct(typ string) any {
 	if f, ok := orderings.Types[typ]; ok {
 		return f()
 	}
+	if f, ok := displacements.Types[typ]; ok {
+		return f()
+	}
 	if f, ok := ceilings.Types[typ]; ok {
 		return f()
 	}
@@ -253,8 +257,8 @@ func knownTypes() []string {
 		slices.Sorted(maps.Keys(deciders.Types)), slices.Sorted(maps.Keys(admitters.Types)),
 		slices.Sorted(maps.Keys(detectors.Types)), slices.Sorted(maps.Keys(fairness.Types)),
 		slices.Sorted(maps.Keys(orderings.Types)), slices.Sorted(maps.Keys(ceilings.Types)),
-		slices.Sorted(maps.Keys(evictions.Types)), slices.Sorted(maps.Keys(points.Types)),
-		slices.Sorted(maps.Keys(others)))
+		slices.Sorted(maps.Keys(evictions.Types)), slices.Sorted(maps.Keys(displacements.Types)),
+		slices.Sorted(maps.Keys(points.Types)), slices.Sorted(maps.Keys(others)))
 }
 
 // Family is a kind of plugins, with the documentation of all plugins of that kind.
@@ -334,7 +338,8 @@ var (
 		"program-aware-fairness"}
 	orderingTypes = []string{"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy",
 		"shortest-work-ordering-policy"}
-	usageLimitTypes = []string{"static-usage-limit-policy", "priority-holdback-policy",
+	displacementTypes = []string{"longest-flow-displacement-policy", "newest-request-displacement-policy"}
+	usageLimitTypes   = []string{"static-usage-limit-policy", "priority-holdback-policy",
 		"soft-reflective-ceiling-policy"}
 )
 

@@ -388,6 +388,8 @@ type bandSection struct {
 	DefaultRequestTTL *time.Duration `json:"defaultRequestTTL"`
 	// FairnessPolicyRef names the policy that chooses the flow whose turn it is.
 	FairnessPolicyRef string `json:"fairnessPolicyRef"`
+	// DisplacementPolicyRef names the policy that chooses the request of the band that makes way at a limit.
+	DisplacementPolicyRef string `json:"displacementPolicyRef"`
 	// OrderingPolicyRef names the policy that chooses the request of a flow whose turn it is.
 	OrderingPolicyRef string `json:"orderingPolicyRef"`
 	// MinShare is the share of dispatches that the band's requests get at least while they wait, ahead of those of

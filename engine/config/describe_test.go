@@ -24,6 +24,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/ceilings"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/detectors"
+	"github.com/signalbox-epp/signalbox/engine/displacements"
 	"github.com/signalbox-epp/signalbox/engine/evictions"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/filters"
@@ -282,6 +283,7 @@ func generate(t *testing.T) []byte {
 		{"ordering policies", slices.Sorted(maps.Keys(orderings.Types))},
 		{"usage limit policies", slices.Sorted(maps.Keys(ceilings.Types))},
 		{"eviction policies", slices.Sorted(maps.Keys(evictions.Types))},
+		{"displacement policies", slices.Sorted(maps.Keys(displacements.Types))},
 		{"request control", slices.Sorted(maps.Keys(points.Types))},
 		{"built in", slices.Sorted(maps.Keys(others))},
 	} {

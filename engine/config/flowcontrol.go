@@ -274,7 +274,7 @@ func (q *queueing) plugins() []*instance {
 	}
 	all := []*instance{q.usageLimit}
 	for _, b := range append([]band{q.standard, q.negative}, q.bands...) {
-		all = append(all, b.fairness, b.ordering)
+		all = append(all, b.fairness, b.ordering, b.displacement)
 	}
 	return all
 }
@@ -282,8 +282,9 @@ func (q *queueing) plugins() []*instance {
 // band is one of its bands.
 type band struct {
 	*bandSection
-	ttl                time.Duration
-	fairness, ordering *instance // nil = there is a problem with them
+	ttl time.Duration
+
+	fairness, ordering, displacement *instance // nil = there is a problem with them
 }
 
 // band checks the section of a band; nil = its defaults.
@@ -302,6 +303,7 @@ func (l *loader) band(path string, b *bandSection, of *flowControlSection) band 
 	made := band{
 		b, ttl, policy[flow.Fairness](l, path+".fairnessPolicyRef", b.FairnessPolicyRef, fairnessTypes),
 		policy[flow.Ordering](l, path+".orderingPolicyRef", b.OrderingPolicyRef, orderingTypes),
+		policy[flow.Displacement](l, path+".displacementPolicyRef", b.DisplacementPolicyRef, displacementTypes),
 	}
 	if p := made.policies(); made.ordering != nil && made.fairness != nil && !p.Queue.Can().Has(p.Needs()) {
 		l.Fail(path+".orderingPolicyRef", "%s and %s need %s of a queue, and none has all of that",
@@ -371,12 +373,17 @@ func (b *band) settings() flow.BandSettings {
 
 // names returns the types of the band's policies.
 func (b *band) names() messages.PolicyNames {
-	n := messages.PolicyNames{Ordering: orderingTypes[0], Fairness: fairnessTypes[0], Queue: "list-queue"}
+	n := messages.PolicyNames{
+		Ordering: orderingTypes[0], Fairness: fairnessTypes[0], Queue: "list-queue", Displacement: displacementTypes[0],
+	}
 	if b.ordering != nil {
 		n.Ordering = b.ordering.typ
 	}
 	if b.fairness != nil {
 		n.Fairness = b.fairness.typ
+	}
+	if b.displacement != nil {
+		n.Displacement = b.displacement.typ
 	}
 	if _, ok := b.policies().Queue.(*queues.MaxMinHeap); ok {
 		n.Queue = "max-min-heap"
@@ -388,7 +395,7 @@ func (b *band) names() messages.PolicyNames {
 func (b *band) policies() flow.Policies {
 	p := flow.Policies{
 		Ordering: construct(orderingTypes[0]).(flow.Ordering), Fairness: construct(fairnessTypes[0]).(flow.Fairness),
-		Queue: new(queues.ListQueue),
+		Queue: new(queues.ListQueue), Displacement: construct(displacementTypes[0]).(flow.Displacement),
 	}
 	if b.ordering != nil {
 		if ordering, ok := b.ordering.plugin.(flow.Ordering); ok {
@@ -398,6 +405,11 @@ func (b *band) policies() flow.Policies {
 	if b.fairness != nil {
 		if fair, ok := b.fairness.plugin.(flow.Fairness); ok {
 			p.Fairness = fair
+		}
+	}
+	if b.displacement != nil {
+		if of, ok := b.displacement.plugin.(flow.Displacement); ok {
+			p.Displacement = of
 		}
 	}
 	for _, typ := range []flow.QueueType{new(queues.ListQueue), new(queues.MaxMinHeap)} {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/signalbox-epp/signalbox/engine/ceilings"
+	"github.com/signalbox-epp/signalbox/engine/displacements"
 	"github.com/signalbox-epp/signalbox/engine/evictions"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/flow"
@@ -23,12 +24,14 @@ const gateOn = newHead + "featureGates: [flowControl]\n"
 func arrivalOrder() flow.Policies {
 	return flow.Policies{
 		Ordering: new(orderings.FCFS), Queue: new(queues.ListQueue), Fairness: new(fairness.GlobalStrict),
+		Displacement: new(displacements.LongestFlow),
 	}
 }
 
 // usual names the policies of bands that name none.
 var usual = messages.PolicyNames{
 	Ordering: "fcfs-ordering-policy", Queue: "list-queue", Fairness: "global-strict-fairness-policy",
+	Displacement: "longest-flow-displacement-policy",
 }
 
 func TestLoadFlowControl(t *testing.T) {
@@ -40,9 +43,11 @@ func TestLoadFlowControl(t *testing.T) {
 		Limits: flow.Limits{Requests: 7, Bytes: 2e9}, TTL: 5 * time.Second, MinShare: .1,
 		Policies: flow.Policies{
 			Ordering: new(orderings.EDF), Queue: new(queues.MaxMinHeap), Fairness: new(fairness.RoundRobin),
+			Displacement: new(displacements.NewestRequest),
 		},
 		Names: messages.PolicyNames{
 			Ordering: "edf-ordering-policy", Queue: "max-min-heap", Fairness: "round-robin-fairness-policy",
+			Displacement: "newest-request-displacement-policy",
 		},
 	}
 	for name, c := range map[string]struct {
@@ -60,6 +65,7 @@ func TestLoadFlowControl(t *testing.T) {
 		}},
 		"all of it": {gateOn + `plugins:
 - {type: round-robin-fairness-policy, name: turns}
+- {type: newest-request-displacement-policy}
 - {type: edf-ordering-policy}
 - {type: priority-holdback-policy, parameters: {minCeiling: 0.5, maxCeiling: 0.75, domain: value}}
 flowControl:
@@ -69,7 +75,8 @@ flowControl:
   noEndpointRequestTTL: 0s
   priorityBands:
   - {priority: 2, maxRequests: 7, maxBytes: 2G, minShare: 0.1,
-    fairnessPolicyRef: turns, orderingPolicyRef: edf-ordering-policy}
+    fairnessPolicyRef: turns, orderingPolicyRef: edf-ordering-policy,
+    displacementPolicyRef: newest-request-displacement-policy}
   defaultNegativePriorityBand: {defaultRequestTTL: 1m, fairnessPolicyRef: global-strict-fairness-policy}
   usageLimitPolicyPluginRef: priority-holdback-policy
 objectives: [{name: a, priority: 7}, {name: b, priority: -1}, {name: c, priority: -1}]

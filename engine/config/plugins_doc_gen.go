@@ -246,6 +246,10 @@ var pluginDocs = []Family{
 		{Type: "priority-then-time-eviction-order-policy", Text: "Has the request of the lowest priority ended, and of several the one that began last: it has lost the least."},
 		{Type: "sheddable-eviction-filter", Text: "Has only requests of negative priority ended."},
 	}},
+	{Name: "displacement policies", Plugins: []Plugin{
+		{Type: "longest-flow-displacement-policy", Text: "Has the flow that has the most requests waiting, for its weight, lose the last one of them. In its own band a request takes the place of another one if that flow has more waiting than its own will have."},
+		{Type: "newest-request-displacement-policy", Text: "Has the request make way that came last, of the last ones of all flows, whichever flow it is of. In its own band a request takes no place of another one: it is refused, for it came later."},
+	}},
 	{Name: "request control", Plugins: []Plugin{
 		{Type: "agent-identity", Text: "Finds which agent sent a request: the first of the headers x-claude-code-session-id, x-session-affinity, session-id and session_id that the request has. Requests without a fairness id then belong to the flow of that name, and plugins for sessions can read it as the attribute agent-identity.", Parameters: []Parameter{
 			{Name: "additionalSessionHeaders", Kind: "list of string", Default: "", Text: "Headers that are tried after those, in their order.", Effect: ""},
@@ -413,6 +417,7 @@ var sectionDocs = map[string]string{
 	"bandSection.maxRequests":                        "Bounds how many of the band's requests wait; 0 = 5000.",
 	"bandSection.defaultRequestTTL":                  "How long a request of the band waits at most; absent = the section's.",
 	"bandSection.fairnessPolicyRef":                  "Names the policy that chooses the flow whose turn it is.",
+	"bandSection.displacementPolicyRef":              "Names the policy that chooses the request of the band that makes way at a limit.",
 	"bandSection.orderingPolicyRef":                  "Names the policy that chooses the request of a flow whose turn it is.",
 	"bandSection.minShare":                           "The share of dispatches that the band's requests get at least while they wait, ahead of those of higher priority, from 0 to below 1; 0 = none. The shares of all bands are below 1 together.",
 	"pluginRef.pluginRef":                            "The name of a plugin, which is its type unless it has another.",

@@ -161,7 +161,7 @@ func (s *shower) plugins() *yaml.Node {
 // decidesWaits reports whether a plugin decides only over requests that wait.
 func decidesWaits(x *instance) bool {
 	switch x.plugin.(type) {
-	case flow.Fairness, flow.Ordering, flow.UsageLimit, reclaim.Eviction:
+	case flow.Fairness, flow.Ordering, flow.Displacement, flow.UsageLimit, reclaim.Eviction:
 		return true
 	}
 	return false
@@ -238,7 +238,8 @@ func (s *shower) flowControl() *yaml.Node {
 		of := func(b *band, priority bool) *yaml.Node {
 			pairs := append(limits(b.settings().Limits), pairOf("defaultRequestTTL", plain(b.ttl.String())),
 				pairOf("fairnessPolicyRef", text(s.names[b.fairness])),
-				pairOf("orderingPolicyRef", text(s.names[b.ordering])))
+				pairOf("orderingPolicyRef", text(s.names[b.ordering])),
+				pairOf("displacementPolicyRef", text(s.names[b.displacement])))
 			if priority {
 				pairs = append([]pair{pairOf("priority", plain(strconv.Itoa(b.Priority)))}, pairs...)
 				pairs = append(pairs, pairOf("minShare", plain(strconv.FormatFloat(b.MinShare, 'g', -1, 64))))

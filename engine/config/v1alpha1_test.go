@@ -76,7 +76,8 @@ func effect(t *testing.T, data []byte) string {
 	rest.Warnings, rest.LightLane = nil, nil // they name lines
 	if q := rest.Queueing; q != nil {
 		of := func(s flow.BandSettings) {
-			fmt.Fprintf(&b, "band %+v %+v %v %v %+v %+v\n", s.Limits, s.Names, s.Weights, s.TTL, s.Fairness, s.Ordering)
+			fmt.Fprintf(&b, "band %+v %+v %v %v %+v %+v %+v\n", s.Limits, s.Names, s.Weights, s.TTL, s.Fairness,
+				s.Ordering, s.Displacement)
 		}
 		of(q.Default)
 		of(q.Negative)

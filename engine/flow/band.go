@@ -246,22 +246,26 @@ func (c *class) alone() (first *line) {
 	return first
 }
 
-// last returns the entry that goes first if one must: the last one of the flow that has the most waiting for its
-// weight. nil = nothing waits.
-func (b *band) last() *Entry {
-	var longest *flow
+// mostOf returns the last entry of the flow that has the most, as the displacement says, and how much that is. nil =
+// nothing waits.
+func (q *Queues) mostOf(b *band) (last *Entry, most float64) {
 	for _, c := range b.classes {
 		for _, l := range c.lines {
-			if longest == nil || l.flow.account.crowd() > longest.account.crowd() {
-				longest = l.flow
+			if l.flow.lines[0] != l {
+				continue // the flow is asked about once
+			}
+			tail := l.flow.last()
+			if excess := q.excess(b, &l.flow.account, tail); last == nil || excess > most {
+				last, most = tail, excess
 			}
 		}
 	}
-	if longest == nil {
-		return nil
-	}
-	var last *Entry
-	for _, l := range longest.lines {
+	return last, most
+}
+
+// last returns the entry of a flow that comes last. One waits.
+func (f *flow) last() (last *Entry) {
+	for _, l := range f.lines {
 		if e := l.queue.Tail(); last == nil || last.Before(e) {
 			last = e
 		}
@@ -269,11 +273,9 @@ func (b *band) last() *Entry {
 	return last
 }
 
-// crowd returns how many requests of a flow wait, by its weight.
-func (a *Account) crowd() float64 { return float64(a.Requests) / a.Weight }
-
-// crowdWith returns what a flow's crowd would be with one request more. A flow that is not known yet has none waiting.
-func (b *band) crowdWith(id string) float64 {
+// accountWith returns what the account of a flow would be with one request more. A flow that is not known yet has none
+// waiting.
+func (b *band) accountWith(id string) Account {
 	a := Account{Weight: 1}
 	switch f := b.flows[id]; {
 	case f != nil:
@@ -286,7 +288,7 @@ func (b *band) crowdWith(id string) float64 {
 		}
 	}
 	a.Requests++
-	return a.crowd()
+	return a
 }
 
 // before reports whether it is the turn of l rather than of other.

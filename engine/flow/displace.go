@@ -22,14 +22,15 @@ func (q *Queues) displace(e *Entry) (displaced []Displaced, ok bool) {
 }
 
 // Yield takes out requests so that at least so many bytes of their bodies can be freed for the body of a request that
-// does not wait itself: those of the lowest priorities, or one of the flow of its own priority that has more waiting.
+// does not wait itself: those of the lowest priorities, or one of its own priority that the displacement names.
 // If that is not enough, it takes out none.
 func (q *Queues) Yield(to messages.FlowKey, bytes int64) []Displaced {
 	over := Total{Bytes: bytes}
 	if _, lower := q.totals(to.Priority); lower.covers(over) {
 		return q.dropLowest(over)
 	}
-	if peer := q.peer(&Entry{Flow: to}, over); peer != nil {
+	e := &Entry{Flow: to, Work: Work{Bytes: bytes}, Order: Order{Number: q.arrivals + 1}}
+	if peer := q.peer(e, over); peer != nil {
 		q.remove(peer)
 		return []Displaced{{Entry: peer}}
 	}
@@ -99,16 +100,19 @@ func (q *Queues) totals(priority int) (same, lower Total) {
 	return same, lower
 }
 
-// peer returns the request of the same priority that makes way: the last one of the flow that has the most waiting, if
-// that is still more than the newcomer's flow will have. nil = there is none, or it does not help: more must go, as
-// when a limit was lowered.
+// peer returns the request of the same priority that makes way, as the displacement says: the last one of the flow that
+// has the most, if that is still more than the newcomer's flow will have. nil = there is none, or it does not help:
+// more must go, as when a limit was lowered.
 func (q *Queues) peer(e *Entry, over Total) *Entry {
 	b := q.newest(e.Flow.Priority)
 	if b == nil || over.Requests > 1 {
 		return nil
 	}
-	last := q.last(b)
-	if last == nil || last.line.flow.account.crowd() <= b.crowdWith(e.Flow.Fairness) || last.Bytes < over.Bytes {
+	last, most := q.last(b)
+	if last == nil || last.Bytes < over.Bytes {
+		return nil
+	}
+	if own := b.accountWith(e.Flow.Fairness); most <= q.excess(b, &own, e) {
 		return nil
 	}
 	return last
@@ -117,7 +121,7 @@ func (q *Queues) peer(e *Entry, over Total) *Entry {
 // lowest returns the request that makes way for one of a higher priority.
 func (q *Queues) lowest() *Entry {
 	for i := len(q.bands) - 1; i >= 0; i-- {
-		if e := q.last(q.bands[i]); e != nil {
+		if e, _ := q.last(q.bands[i]); e != nil {
 			return e
 		}
 	}

@@ -224,6 +224,14 @@ type Local interface {
 	Quantum() int64
 }
 
+// Displacement decides which request of a band makes way when a limit is reached.
+type Displacement interface {
+	// Excess returns how much a flow has: of the flows of a band, the one with the most loses its last request, which
+	// is last. A request that comes takes a place in its own band only from a flow that has more than its own: that is
+	// asked with the one that comes counted in, and as last. NaN is less than any number.
+	Excess(a *Account, last *Entry) float64
+}
+
 // Candidate is a flow with the request of it that would be next.
 type Candidate struct {
 	*Account

@@ -1,11 +1,14 @@
 package flow
 
+import "math"
+
 // The policies of a band whose panics are counted apart.
 const (
 	ordering = iota
 	fairness
 	charging // of a Meter
 	choosing // of a Chooser
+	displacing
 	queue
 	policies
 )
@@ -75,6 +78,22 @@ func (q *Queues) choose(b *band, by Chooser, all []Candidate) (next int) {
 	return next
 }
 
+// excess asks the displacement. If it panics, the flow has as much as it has requests waiting.
+func (q *Queues) excess(b *band, a *Account, last *Entry) (excess float64) {
+	defer func() {
+		if recover() != nil {
+			excess = float64(a.Requests)
+			q.panicked(b, displacing)
+		}
+	}()
+	excess = b.settings.Displacement.Excess(a, last)
+	b.faults[displacing] = 0
+	if math.IsNaN(excess) {
+		return math.Inf(-1)
+	}
+	return excess
+}
+
 // panicked counts, and has the band go on with the built-in policies once it is enough.
 func (q *Queues) panicked(b *band, by int) {
 	q.panics++
@@ -101,12 +120,12 @@ func (q *Queues) change(b *band, change func()) {
 // fallBack brings the built-in policies in force.
 func (b *band) fallBack(p Policies) { b.broken, b.builtIn, b.settings.Policies = false, true, p }
 
-// last returns the entry of a band that goes first if one must; nil = nothing waits in it.
-func (q *Queues) last(b *band) (e *Entry) {
+// last returns the entry of a band that goes first if one must, and how much its flow has; nil = nothing waits in it.
+func (q *Queues) last(b *band) (e *Entry, excess float64) {
 	for e == nil && b.total != (Total{}) { // again, if a queue panicked
-		q.change(b, func() { e = b.last() })
+		q.change(b, func() { e, excess = q.mostOf(b) })
 	}
-	return e
+	return e, excess
 }
 
 // survives reports whether a change was made. Panics of the built-in policies are ours, and are not caught.

@@ -16,6 +16,7 @@ import (
 type broken struct {
 	flow.Ordering
 	flow.Fairness
+	flow.Displacement
 	queue flow.QueueType
 	fails func(call string) bool
 	calls int
@@ -65,6 +66,13 @@ func (b brokenProgram) Choose(now time.Time, all []flow.Candidate) int {
 	return b.Fairness.(flow.Chooser).Choose(now, all)
 }
 
+type brokenDisplacement struct{ *broken }
+
+func (b brokenDisplacement) Excess(a *flow.Account, last *flow.Entry) float64 {
+	b.may("Excess")
+	return b.Displacement.Excess(a, last)
+}
+
 type brokenType struct{ *broken }
 
 func (b brokenType) Can() flow.Ability { return b.queue.Can() }
@@ -102,8 +110,13 @@ func (q brokenQueue) Tail() *flow.Entry {
 
 // breaking returns settings whose policies are those of a band, and panic as fails says.
 func breaking(b flow.BandSettings, total flow.Limits, fails func(string) bool) (flow.Settings, *broken) {
-	p := &broken{Ordering: b.Ordering, Fairness: b.Fairness, queue: b.Queue, fails: fails}
-	b.Policies = flow.Policies{Ordering: brokenOrdering{p}, Fairness: brokenFairness{p}, Queue: brokenType{p}}
+	p := &broken{
+		Ordering: b.Ordering, Fairness: b.Fairness, Displacement: b.Displacement, queue: b.Queue, fails: fails,
+	}
+	b.Policies = flow.Policies{
+		Ordering: brokenOrdering{p}, Fairness: brokenFairness{p}, Displacement: brokenDisplacement{p},
+		Queue: brokenType{p},
+	}
 	if _, chooses := p.Fairness.(flow.Chooser); chooses {
 		b.Fairness = brokenProgram{brokenFairness{p}}
 	}
@@ -113,7 +126,7 @@ func breaking(b flow.BandSettings, total flow.Limits, fails func(string) bool) (
 func TestPolicyThatAlwaysPanicsIsReplaced(t *testing.T) {
 	for call, fair := range map[string]string{
 		"Key": robin, "Rank": robin, "Join": robin, "Push": robin, "Pushed": robin, "Remove": robin, "Head": robin,
-		"Tail": robin, "Charge": program, "Choose": program, "Choose elsewhere": program,
+		"Tail": robin, "Excess": robin, "Charge": program, "Choose": program, "Choose elsewhere": program,
 	} {
 		t.Run(call, func(t *testing.T) {
 			always := func(c string) bool { return c == call }

@@ -45,7 +45,7 @@ func TestAgeingBoundsStarvation(t *testing.T) {
 		ageing := rapid.Float64Range(1, 1000).Draw(t, "tokens a second")
 		b := flow.BandSettings{Policies: flow.Policies{
 			Ordering: &orderings.ShortestWork{AgeingTokensPerSecond: ageing}, Queue: new(queues.MaxMinHeap),
-			Fairness: builtIn().Fairness,
+			Fairness: builtIn().Fairness, Displacement: builtIn().Displacement,
 		}}
 		q := flow.New(everywhere(b, flow.Limits{}))
 		made, waits := messages.RequestID(0), map[*flow.Entry]bool{}

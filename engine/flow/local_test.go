@@ -20,6 +20,7 @@ import (
 func local(quantum int, queue flow.QueueType) flow.BandSettings {
 	return flow.BandSettings{Policies: flow.Policies{
 		Ordering: new(orderings.FCFS), Fairness: &fairness.Token{LocalityTokens: quantum}, Queue: queue,
+		Displacement: builtIn().Displacement,
 	}}
 }
 

@@ -20,17 +20,10 @@ import (
 
 var start = time.Unix(1_800_000_000, 0)
 
-func builtIn() flow.Policies {
-	return flow.Policies{
-		Ordering: new(orderings.FCFS), Queue: new(queues.ListQueue), Fairness: new(fairness.GlobalStrict),
-	}
-}
-
 // band returns the settings of a band with policies of these types.
 func band(ordering, fair string, limits flow.Limits) flow.BandSettings {
-	p := flow.Policies{
-		Ordering: orderings.Types[ordering](), Fairness: fairness.Types[fair](), Queue: new(queues.ListQueue),
-	}
+	p := builtIn()
+	p.Ordering, p.Fairness = orderings.Types[ordering](), fairness.Types[fair]()
 	if p.Ordering.Needs().Has(flow.KeyOrder) {
 		p.Queue = new(queues.MaxMinHeap)
 	}

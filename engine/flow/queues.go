@@ -73,15 +73,15 @@ func (q *Queues) Panics() uint64 { return q.panics }
 func (q *Queues) Waiting(id messages.RequestID) *Entry { return q.entries[id] }
 
 // Push has a request wait. If a limit is reached, requests that matter less make way, and leave with their reasons:
-// those of lower priority first, or one of the flow of its own priority that has more waiting. If that does not help,
-// nothing changes and Push returns false.
+// those of lower priority first, or one of its own priority that the displacement names. If that does not help, nothing
+// changes and Push returns false.
 func (q *Queues) Push(e *Entry) (displaced []Displaced, ok bool) {
+	e.Number = q.arrivals + 1
 	displaced, ok = q.displace(e)
 	if !ok {
 		return nil, false
 	}
 	q.arrivals++
-	e.Number = q.arrivals
 	q.put(e)
 	if !e.Crowds() {
 		q.paceOf(e.Flow.Priority).alone++

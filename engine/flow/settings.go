@@ -47,9 +47,10 @@ func (t Total) covers(over Total) bool { return t.Requests >= over.Requests && t
 
 // Policies are those of one band. None is nil.
 type Policies struct {
-	Ordering Ordering
-	Queue    QueueType
-	Fairness Fairness
+	Ordering     Ordering
+	Queue        QueueType
+	Fairness     Fairness
+	Displacement Displacement
 }
 
 // BandSettings are the settings of one band.

@@ -5,9 +5,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/displacements"
+	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/orderings"
+	"github.com/signalbox-epp/signalbox/engine/queues"
 	"github.com/signalbox-epp/signalbox/messages"
 )
+
+func builtIn() flow.Policies {
+	return flow.Policies{
+		Ordering: new(orderings.FCFS), Queue: new(queues.ListQueue), Fairness: new(fairness.GlobalStrict),
+		Displacement: new(displacements.LongestFlow),
+	}
+}
 
 // What the client says can only shorten a wait, and no wait is longer than a day.
 func TestPatience(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 var families = []string{
 	"engine/filters", "engine/scorers", "engine/pickers", "engine/profiles", "engine/deciders", "engine/admitters",
 	"engine/detectors", "engine/fairness", "engine/orderings", "engine/queues",
-	"engine/ceilings", "engine/evictions", "engine/points",
+	"engine/ceilings", "engine/evictions", "engine/displacements", "engine/points",
 }
 
 // checkPlugins holds each plugin family against the house: one table, one file for each plugin, no init.

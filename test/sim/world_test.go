@@ -20,6 +20,7 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/scraper"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/displacements"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/evictions"
 	"github.com/signalbox-epp/signalbox/engine/fairness"
@@ -145,6 +146,10 @@ func (w *world) plan() (*schedule.Plan, *flow.Settings) {
 func (w *world) queueing() *flow.Settings {
 	p := flow.Policies{
 		Ordering: new(orderings.EDF), Queue: new(queues.MaxMinHeap), Fairness: new(fairness.RoundRobin),
+		Displacement: new(displacements.LongestFlow),
+	}
+	if w.dice.IntN(3) == 0 {
+		p.Displacement = new(displacements.NewestRequest)
 	}
 	switch w.dice.IntN(4) {
 	case 0:
