@@ -130,7 +130,8 @@ func (g *gated) pageWhileTheyWait() {
 		"detector      concurrency-detector\n", "waiting       3 requests, ", "at most 6 requests\n",
 		"turn          -\n",
 		"without room  3 requests of class ", "priority 0\n", "; the oldest for ",
-		"round-robin-fairness-policy, fcfs-ordering-policy, list-queue\n", "\n  default-flow        2  ",
+		"round-robin-fairness-policy, fcfs-ordering-policy, longest-flow-displacement-policy, list-queue\n",
+		"\n  default-flow        2  ",
 		"EvictedContextCancelled         1\n", "         2       ", "no    -\n",
 	}; !containsAll(text, want) {
 		g.Errorf("want all of %q in\n%s", want, text)
