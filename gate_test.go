@@ -116,13 +116,17 @@ func (c *client) Tell(m messages.StreamMsg) bool {
 // asks begins a request.
 func (c *crowd) asks(id messages.RequestID, key messages.FlowKey) (*client, messages.Port[messages.CycleMsg]) {
 	c.Helper()
-	now, stream := c.System().Now(), &client{c, id, make(chan messages.StreamMsg, 1)}
+	return c.begins(messages.Request{ID: id, Model: "m", PromptTokens: 10, Priority: key.Priority}, key)
+}
+
+func (c *crowd) begins(r messages.Request, key messages.FlowKey) (*client, messages.Port[messages.CycleMsg]) {
+	c.Helper()
+	now, stream := c.System().Now(), &client{c, r.ID, make(chan messages.StreamMsg, 1)}
 	port, ok := c.InForce().Start(messages.RequestArrived{
-		Request:       messages.Request{ID: id, Model: "m", PromptTokens: 10, Priority: key.Priority},
-		Configuration: 1, Flow: key, ArrivedAt: now, Deadline: now.Add(time.Hour), Stream: stream,
+		Request: r, Configuration: 1, Flow: key, ArrivedAt: now, Deadline: now.Add(time.Hour), Stream: stream,
 	})
 	if !ok {
-		c.Errorf("request %d was refused", id)
+		c.Errorf("request %d was refused", r.ID)
 	}
 	return stream, port
 }
@@ -240,6 +244,67 @@ func TestOrderHoldsOverAllLoops(t *testing.T) {
 				t.Errorf("they went as %v, want %v", got, want)
 			}
 			c.empty()
+		})
+	}
+}
+
+// A request is not held up by those that wait for room at other servers: neither by ones of another subset, nor by ones
+// that filters send elsewhere.
+func TestRequestsWaitForTheirOwnServersAlone(t *testing.T) {
+	to := func(i int) messages.Request {
+		return messages.Request{
+			Model: fmt.Sprint("model-", i),
+			Subset: messages.Subset{
+				Given: true, Addresses: messages.ListOf(messages.Address(fmt.Sprintf("127.0.0.1:%d", i%2+1))),
+			},
+		}
+	}
+	header := func(i int) messages.Request {
+		return messages.Request{Model: "m", Headers: messages.ListOf(messages.HeaderValue{
+			Given: true, Text: fmt.Sprintf("127.0.0.1:%d", i%2+1),
+		})}
+	}
+	for name, c := range map[string]struct {
+		request func(i int) messages.Request
+		filter  string
+	}{
+		"subset": {to, ""},
+		"filter": {header, "- {type: header-based-testing-filter}\nschedulingProfiles:\n- name: default\n" +
+			"  plugins: [{pluginRef: header-based-testing-filter}]\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			crowd := newCrowdUnder(t, 2, fmt.Sprintf("plugins:\n"+
+				"- {type: concurrency-detector, parameters: {maxConcurrency: %d}}\n%s"+
+				"flowControl: {saturationDetector: {pluginRef: concurrency-detector}}\n", bound, c.filter))
+			crowd.discover(2)
+			var ports []messages.Port[messages.CycleMsg]
+			id := messages.RequestID(0)
+			ask := func(i int) *client {
+				id++
+				r := c.request(i)
+				r.ID, r.PromptTokens = id, 10
+				stream, port := crowd.begins(r, messages.FlowKey{Fairness: "a"})
+				ports = append(ports, port)
+				return stream
+			}
+			for range bound {
+				<-ask(0).answered
+			}
+			for i := range 80 { // of as many models as there are subsets, where that matters
+				ask(2 * i)
+			}
+			crowd.until("they wait", func() bool { return crowd.line.Len() == 80 })
+			for i := range bound {
+				select {
+				case <-ask(2*i + 1).answered:
+				case <-time.After(10 * time.Second):
+					t.Fatal("a request for the server that has room waits")
+				}
+			}
+			for _, port := range ports {
+				port.Post(messages.StreamGone{Completed: true})
+			}
+			crowd.empty()
 		})
 	}
 }

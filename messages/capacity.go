@@ -22,7 +22,7 @@ type CapacityStarted struct{}
 type WaitRequested struct {
 	Request  RequestID
 	Flow     FlowKey
-	Class    uint64 // of requests that the same endpoints can serve
+	Class    uint64 // of requests for which the same endpoints would do; 0 = it is not known yet
 	Bytes    int64  // of the body that are held for it; 0 = none
 	Prompt   int    // tokens, estimated; 0 = unknown
 	Output   int    // tokens, at most; 0 = unknown
@@ -67,6 +67,7 @@ type WaitEnded struct {
 //	Reply: as for WaitRequested, without Queued; Evicted at once if the request is not known
 type TurnFailed struct {
 	Request    RequestID
+	Class      uint64 // as in WaitRequested; 0 = as it was
 	Cycle      Sink[CycleMsg]
 	Saturation Saturation
 	// Lacking are the endpoints that would do if they had room; empty = unknown, or its configuration ends no running

@@ -43,7 +43,7 @@ type Queued struct {
 type Dispatched struct {
 	Waited time.Duration // in the queue; 0 = did not wait
 	Turn   bool          // it has waited, and no other request is dispatched before the reply
-	Share  float64       // of what its priority may fill, that it may, above 1 by its band\'s least share; 0 = all
+	Share  float64       // of what its priority may fill, that it may, above 1 by its band's least share; 0 = all
 }
 
 // Rejected ends the wait before it began: the request will not run.

@@ -42,7 +42,7 @@ type Request struct {
 	Stream   bool    // the answer will be server-sent events
 	Usage    bool    // the answer will carry token usage, also when streamed
 	IfCached bool    // it is to be refused unless the picked endpoint holds the beginning of its prompt
-	Share    float64 // of what its priority may fill, that it may, above 1 by its band\'s least share; 0 = all
+	Share    float64 // of what its priority may fill, that it may, above 1 by its band's least share; 0 = all
 	Priority int     // of its objective: higher goes first, negative may be refused; 0 = none is known
 	Visible  bool    // the body of the answer will be visible: the proxy shows it to the stream
 	Form     AnswerForm

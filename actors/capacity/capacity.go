@@ -182,6 +182,9 @@ func (a *Capacity) onTurnFailed(ctx runtime.Context[messages.CapacityMsg], m mes
 		m.Cycle.Tell(closing)
 		return
 	}
+	if m.Class > 0 {
+		e.Class = flow.Class(m.Class)
+	}
 	a.queues.Return(e)
 	if !a.turn.changed {
 		a.full[e.Class] = failure{a.rank(e), e.Crowds() && !a.queues.Floored()}
@@ -303,6 +306,7 @@ func (a *Capacity) Stopped(runtime.Context[messages.CapacityMsg]) {
 // drain measures how fast requests leave the line.
 type drain struct {
 	since time.Time // when the window began
+	last  time.Time // when the last request left
 	count int       // dispatches in it
 	rate  float64   // requests a second, of the last whole window; 0 = unknown
 }
@@ -311,9 +315,10 @@ type drain struct {
 const drainWindow = 5 * time.Second
 
 func (d *drain) dispatched(now time.Time) {
-	if d.since.IsZero() {
-		d.since = now
+	if d.since.IsZero() || now.Sub(d.last) > drainWindow { // while none waited, none could leave
+		d.since, d.count = now, 0
 	}
+	d.last = now
 	d.count++
 	if span := now.Sub(d.since); span >= drainWindow {
 		d.rate = float64(d.count) / span.Seconds()

@@ -314,6 +314,45 @@ func TestRetryAfterIsWhatTheLineTakes(t *testing.T) {
 	}
 }
 
+// The time in which nobody waited does not count.
+func TestRetryAfterAfterAPause(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	leave := func(from, n messages.RequestID, pause time.Duration) {
+		for id := from; id < from+n; id++ {
+			s.asks(id, tenant("a"), 0)
+			s.turn(id)
+			s.actor.Advance(pause)
+			s.actor.Tell(messages.WaitEnded{Request: id})
+		}
+	}
+	leave(1, 60, 100*time.Millisecond)
+	s.actor.Advance(10 * time.Minute)
+	leave(100, 1, 100*time.Millisecond)
+	for id := range messages.RequestID(22) {
+		s.asks(200+id, tenant("a"), 0)
+	}
+	for _, m := range s.cycles[221].Told() {
+		if q, ok := m.(messages.Queued); !ok || q.Ahead != 20 || q.RetryAfter.Round(time.Second/10) != 2*time.Second {
+			t.Errorf("%+v, want 20 ahead, which take 2 s at ten a second", m)
+		}
+	}
+}
+
+// A request that says at its turn to which class it belongs holds up those of that class alone.
+func TestTurnThatFailsNamesItsClass(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	for id, class := range []uint64{0, 0, 8} {
+		s.asks(messages.RequestID(id+1), tenant("a"), class)
+	}
+	s.turn(1)
+	s.actor.Tell(messages.TurnFailed{Request: 1, Class: 8, Cycle: s.cycles[1]})
+	s.turn(2)
+	s.actor.Tell(messages.TurnFailed{Request: 2, Class: 9, Cycle: s.cycles[2]})
+	s.turn(0)
+	s.actor.Tell(messages.RoomChanged{})
+	s.turn(1)
+}
+
 // play is a line of which a test draws what happens.
 type play struct {
 	*scene

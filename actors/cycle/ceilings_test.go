@@ -44,7 +44,7 @@ func TestLoadKeepsToTheCeiling(t *testing.T) {
 		s.load(1, 1)
 		s.cycle.Tell(messages.Dispatched{Turn: true})
 		s.capacity.Got(messages.TurnFailed{
-			Request: 7, Cycle: s.cycle, Saturation: messages.Saturation{Known: true, Full: .6},
+			Request: 7, Class: s.class(), Cycle: s.cycle, Saturation: messages.Saturation{Known: true, Full: .6},
 		})
 	}
 }

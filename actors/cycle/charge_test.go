@@ -116,7 +116,7 @@ func TestRequestIsChargedOnlyIfItsBandAsks(t *testing.T) {
 func TestTurnInVainIsNotCharged(t *testing.T) {
 	s, release := queuedUpMetered(t)
 	s.cycle.Tell(messages.Dispatched{Turn: true})
-	s.capacity.Got(messages.TurnFailed{Request: 7, Cycle: s.cycle})
+	s.capacity.Got(messages.TurnFailed{Request: 7, Class: s.class(), Cycle: s.cycle})
 	s.cycle.Tell(messages.StreamGone{})
 	s.capacity.Got(messages.WaitEnded{Request: 7})
 	release()

@@ -127,9 +127,11 @@ func TestTurnThatFailsSaysWhatWouldDo(t *testing.T) {
 	s := evictable(t, 0)
 	release := s.fill()
 	s.cycle.Tell(messages.Dispatched{Turn: true})
-	s.capacity.Got(messages.TurnFailed{Request: 7, Cycle: s.cycle, Lacking: messages.ListOf(first, second)})
+	s.capacity.Got(messages.TurnFailed{
+		Request: 7, Class: s.class(), Cycle: s.cycle, Lacking: messages.ListOf(first, second),
+	})
 	release()
 	s.plan.Profiles()[0].Picker.Picker = racing{s} // another one takes the last place
 	s.cycle.Tell(messages.Dispatched{Turn: true})
-	s.capacity.Got(messages.TurnFailed{Request: 7, Cycle: s.cycle, Lacking: messages.ListOf(first)})
+	s.capacity.Got(messages.TurnFailed{Request: 7, Class: s.class(), Cycle: s.cycle, Lacking: messages.ListOf(first)})
 }

@@ -36,7 +36,7 @@ func (c *Cycle) askForPlace(ctx runtime.Context[messages.CycleMsg], m *messages.
 	if c.wait.gated {
 		c.rec.Wait.Outcome = messages.OutcomeNotYetFinalized
 		c.wait.turn, c.wait.without = c.queueing.Patience(m.Flow.Priority, m.Patience)
-		ask.Class, ask.TTFT = uint64(flow.ClassOf(c.req.Model, c.req.Subset)), m.TTFT
+		ask.TTFT = m.TTFT
 		ask.Output = c.req.OutputTokens
 		if c.queueing.Local(m.Flow.Priority) {
 			ask.Prefix = messages.Prefix{Model: c.req.Model, Salt: c.req.Salt, Blocks: c.req.Blocks}
@@ -48,11 +48,28 @@ func (c *Cycle) askForPlace(ctx runtime.Context[messages.CycleMsg], m *messages.
 	c.waitFor(ctx, c.mayWait())
 	ask.Deadline = ask.Arrived.Add(c.mayWait())
 	c.wait.asked = ask
+	if c.wait.gated && c.deps.Bell.Line.Waits() && !c.classify(ctx) {
+		return
+	}
 	c.held.place, _ = tell[messages.FlowMsg](c, ctx, c.deps.Flow(m.Flow), toFlow,
-		messages.AdmissionRequested{Gated: c.wait.gated, Wait: ask})
+		messages.AdmissionRequested{Gated: c.wait.gated, Wait: c.wait.asked})
 	if !c.held.place { // the inbox of the flow shard is full
 		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
 	}
+}
+
+// classify finds out which requests wait for room at the same endpoints as this one. One that would be refused with
+// room everywhere is refused: then it returns false.
+func (c *Cycle) classify(ctx runtime.Context[messages.CycleMsg]) bool {
+	reach, refused := c.deps.Scheduler.Reach(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
+	if refused.Reason != messages.NoReason {
+		c.refuse(ctx, messages.PickFailed{
+			Reason: refused.Reason, Detail: refused.Detail, RetryAfter: refused.RetryAfter,
+		})
+		return false
+	}
+	c.wait.asked.Class = uint64(flow.ClassOf(c.req.Model, c.req.Subset, reach))
+	return true
 }
 
 // mayWait returns how long the request may wait, as things are.
@@ -133,10 +150,14 @@ func (c *Cycle) waitForRoom(
 	c.giveRoomBack()
 	c.chosen = nil
 	c.chargeTurn(false)
+	if c.wait.asked.Class == 0 && !c.classify(ctx) {
+		return
+	}
 	if m.Turn {
 		c.rec.Wait.Failed++
 		again := messages.TurnFailed{
-			Request: c.req.ID, Cycle: ctx.Self(), Saturation: c.wait.saturation, Lacking: lacking,
+			Request: c.req.ID, Class: c.wait.asked.Class, Cycle: ctx.Self(), Saturation: c.wait.saturation,
+			Lacking: lacking,
 		}
 		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, again)
 		if c.rec.Wait.Failed > 1 { // the record counts them: its slots are for what differs

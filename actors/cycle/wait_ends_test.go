@@ -52,7 +52,7 @@ func TestOutcomesOfWaits(t *testing.T) {
 		s := gated(t)
 		release := s.fill()
 		s.cycle.Tell(messages.Dispatched{})
-		s.capacity.Got(s.waits())
+		s.capacity.Got(s.lacks())
 		release()
 		s.cycle.Advance(waited)
 		return s

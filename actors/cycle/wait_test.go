@@ -1,6 +1,7 @@
 package cycle_test
 
 import (
+	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -43,9 +44,23 @@ func gated(t *testing.T) *scene {
 // waits returns what the cycle of a gated scene says of its wait.
 func (s *scene) waits() messages.WaitRequested {
 	m := s.asks()
-	m.Deadline, m.Class = s.began.Add(turnLimit), uint64(flow.ClassOf("m", messages.Subset{}))
+	m.Deadline = s.began.Add(turnLimit)
 	m.Output = hello.OutputTokens
 	return m
+}
+
+// lacks returns what the cycle of a gated scene says when it has found no room.
+func (s *scene) lacks() messages.WaitRequested {
+	m := s.waits()
+	m.Class = s.class()
+	return m
+}
+
+// class returns which requests wait for the same endpoints as that of the scene.
+func (s *scene) class() uint64 {
+	tools := schedule.Tools{Clock: &s.clock, Rand: rand.New(rand.NewPCG(1, 1))}
+	reach, _ := schedule.NewScheduler(tools).Reach(s.plan, &s.asked, s.pool.Snapshot(), s.cycle.Clock())
+	return uint64(flow.ClassOf("m", messages.Subset{}, reach))
 }
 
 // fill takes all room, and returns what gives it back.
@@ -69,7 +84,7 @@ func queuedUp(t *testing.T) (s *scene, release func()) {
 	s = gated(t)
 	release = s.fill()
 	s.cycle.Tell(messages.Dispatched{})
-	s.capacity.Got(s.waits())
+	s.capacity.Got(s.lacks())
 	s.cycle.Tell(messages.Queued{Ahead: 2, RetryAfter: 3 * time.Second})
 	s.stream.Got(messages.AnswerDue{At: s.began.Add(turnLimit + pickLimit)})
 	return s, release
@@ -104,7 +119,7 @@ func (s *scene) waited(r messages.Record, d time.Duration, want messages.Wait) {
 func TestRequestWaitsForRoomAndIsPickedFor(t *testing.T) {
 	s, release := queuedUp(t)
 	s.cycle.Tell(messages.Dispatched{Waited: time.Second, Turn: true})
-	s.capacity.Got(messages.TurnFailed{Request: 7, Cycle: s.cycle})
+	s.capacity.Got(messages.TurnFailed{Request: 7, Class: s.class(), Cycle: s.cycle})
 	s.stream.Got()
 	release()
 	s.cycle.Tell(messages.Dispatched{Waited: 2 * time.Second, Turn: true})
@@ -210,7 +225,7 @@ func TestLastPlaceIsTakenOnce(t *testing.T) {
 	s := gated(t)
 	s.plan.Profiles()[0].Picker.Picker = racing{s}
 	s.cycle.Tell(messages.Dispatched{})
-	s.capacity.Got(s.waits())
+	s.capacity.Got(s.lacks())
 	s.stream.Got()
 	s.load(1, 0)
 }
@@ -220,7 +235,9 @@ type racing struct{ *scene }
 
 func (racing) Most() int { return 1 }
 func (r racing) Pick(_ *schedule.Input, _ []float32, ranked []int) []int {
-	endpoints.LoadWriter{Endpoint: r.pool.Snapshot().Endpoints[0]}.Add(12)
+	if e := r.pool.Snapshot().Endpoints[0]; e.Inflight() == 0 {
+		endpoints.LoadWriter{Endpoint: e}.Add(12)
+	}
 	return append(ranked, 0)
 }
 

@@ -94,6 +94,11 @@ func (b *band) line(f *flow, name Class) *line {
 	return l
 }
 
+// has reports whether requests of a class wait.
+func (b *band) has(name Class) bool {
+	return slices.ContainsFunc(b.classes, func(c *class) bool { return c.name == name })
+}
+
 func (b *band) class(name Class) *class {
 	for _, c := range b.classes {
 		if c.name == name {

@@ -75,16 +75,13 @@ func (e *Entry) Crowds() bool {
 	return e.crowd
 }
 
-// Class names a set of requests that may use the same endpoints in the same way. If one of them has room, all have.
+// Class names a set of requests that may use the same endpoints, as far as was known when they began to wait.
 type Class uint64
 
-// classes is how many classes there are. Requests whose models or subsets meet by chance in one class wait for each
-// other at worst until room changes.
-const classes = 64
-
-// ClassOf returns the class of requests for a model that are restricted to a subset.
-func ClassOf(model string, subset messages.Subset) Class {
-	d := xxhash.New()
+// ClassOf returns the class of requests for a model that are restricted to a subset, and for which the same endpoints
+// would do, as schedule has it.
+func ClassOf(model string, subset messages.Subset, reach uint64) Class {
+	d := xxhash.NewWithSeed(reach)
 	_, _ = d.WriteString(model) // never fails
 	if subset.Given {
 		_, _ = d.WriteString("\x00")
@@ -92,8 +89,15 @@ func ClassOf(model string, subset messages.Subset) Class {
 	for _, a := range subset.Addresses.All() {
 		_, _ = d.WriteString(string(a) + "\x00")
 	}
-	return Class(d.Sum64() % classes)
+	return Class(d.Sum64())
 }
+
+// Each class without room costs a try when room changes, so a band tells so many apart. Requests of further ones share
+// a few, in which one without room may hold up others.
+const (
+	classes       = 128
+	sharedClasses = 16
+)
 
 // Before reports whether e goes before other by their keys, or by arrival if these are equal. Queues that keep an
 // order keep this one.

@@ -99,6 +99,9 @@ func (q *Queues) Return(e *Entry) {
 // put enters a request that has a number.
 func (q *Queues) put(e *Entry) {
 	b := q.band(e.Flow.Priority)
+	if len(b.classes) >= classes && !b.has(e.Class) {
+		e.Class %= sharedClasses
+	}
 	e.Key = q.key(b, e)
 	q.entries[e.Request] = e
 	q.total.add(e)

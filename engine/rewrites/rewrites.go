@@ -67,8 +67,8 @@ type Decision struct {
 }
 
 // Decide returns which model serves a request for a model, and by which rewrite. The draw decides between targets: the
-// same draw gives the same target, and draws that follow each other spread by weight. It returns false if no rule is for
-// the model.
+// same draw gives the same target, and draws that follow each other spread by weight. It returns false if no rule is
+// for the model.
 func (t *Table) Decide(model string, draw uint64) (Decision, bool) {
 	if t == nil {
 		return Decision{}, false

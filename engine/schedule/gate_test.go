@@ -262,3 +262,30 @@ func TestOutliersHaveNoRoom(t *testing.T) {
 		})
 	}
 }
+
+// Requests for which filters keep the same endpoints have one name, whatever room there is.
+func TestReachIsWhatFiltersKeep(t *testing.T) {
+	s := newScene(t, 3)
+	s.filter("named", func(in *schedule.Input, keep []bool) {
+		for i := range keep {
+			keep[i] = in.Request().Model() != "m" || in.Candidates().At(i).ID().Slot != 1
+		}
+	})
+	gate := s.guarded(0)
+	reach := func(model string) uint64 {
+		s.req.Model = model
+		name, refused := s.scheduler.Reach(s.planned(), &s.req, s.snap, now)
+		if refused.Reason != messages.NoReason {
+			t.Errorf("a request for %s is refused: %+v", model, refused)
+		}
+		return name
+	}
+	some, all := reach("m"), reach("n")
+	gate.room = map[int]bool{}
+	if some == all || reach("m") != some || reach("o") != all {
+		t.Errorf("reaches %x and %x, then %x and %x; want two names", some, all, reach("m"), reach("o"))
+	}
+	if gate.asked > 0 {
+		t.Errorf("the gate was asked %d times", gate.asked)
+	}
+}

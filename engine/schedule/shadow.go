@@ -1,10 +1,14 @@
 package schedule
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -52,4 +56,50 @@ func (s *Scheduler) shadow(
 	}
 	s.view.show(&rec, of, s.run.values, now)
 	return rec, why
+}
+
+// Reach returns a name for the endpoints that would do for a request if they all had room: those that the filters of
+// each profile keep. Equal sets have equal names. It picks none. If the request would be refused with room everywhere,
+// it returns why.
+func (s *Scheduler) Reach(
+	p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time,
+) (name uint64, refused Refusal) {
+	s.run.observer, s.run.tools, s.run.full = p.observer, &s.shadows, false
+	defer func() { s.run.tools = &s.tools }()
+	s.course.request, s.course.values = req, make([]any, p.Layout().Privates())
+	defer s.forget()
+	s.view.gather(p, req, snap, now)
+	s.view.match(req, snap.Slots(), s.tools.Matcher)
+	d := s.begin(p, snap)
+	if len(s.view.all) == 0 {
+		return 0, Refusal{}
+	}
+	if refused = s.arrive(p, now); refused.Reason != messages.NoReason {
+		return 0, refused
+	}
+	runs, why, detail := s.profiles(p, &d, now)
+	if why != messages.NoReason {
+		return 0, Refusal{Reason: why, Detail: detail}
+	}
+	h := xxhash.New()
+	for i := range runs {
+		_, _ = h.WriteString(runs[i].Profile) // never fails
+		if n := runs[i].Filters.Len(); n > 0 {
+			s.hash(h, runs[i].Filters.At(n-1))
+		}
+	}
+	return h.Sum64(), Refusal{}
+}
+
+// hash adds what a filter kept to a hash.
+func (s *Scheduler) hash(h *xxhash.Digest, run messages.FilterRun) {
+	var word [8]byte
+	for at, kept := range run.Kept.All() {
+		if kept {
+			id := s.view.all[at].id
+			binary.LittleEndian.PutUint32(word[:], id.Slot)
+			binary.LittleEndian.PutUint32(word[4:], id.Generation)
+			_, _ = h.Write(word[:])
+		}
+	}
 }

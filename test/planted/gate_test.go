@@ -100,6 +100,15 @@ var gate = map[string]contract{
 	"room at an endpoint that filters drop is waited for": {fault{
 		file: "engine/schedule/run.go", was: "if filter = r.filter(p, rec); filter != \"\" {", is: "if false {",
 	}, "engine/schedule", "Test"},
+	"filters do not matter to who waits for whom": {fault{
+		file: "engine/schedule/shadow.go", was: "\t\tif kept {", is: "\t\tif kept && false {",
+	}, "engine/schedule", "TestReach"},
+	"classes meet by chance": {fault{
+		file: "engine/flow/flow.go", was: "return Class(d.Sum64())", is: "return Class(d.Sum64() % 64)",
+	}, ".", "TestRequestsWaitForTheirOwn"},
+	"a pause counts as a slow line": {fault{
+		file: "actors/capacity/capacity.go", was: " || now.Sub(d.last) > drainWindow {", is: " {",
+	}, "actors/capacity", "TestRetryAfter"},
 	"a client may wait as long as it likes": {fault{
 		file: "engine/flow/settings.go", was: "return min(turn, told), min(without, told)", is: "return told, told",
 	}, "actors/cycle", "TestClientsPatience"},

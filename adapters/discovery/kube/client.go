@@ -166,8 +166,8 @@ func (s *source) watch(ctx context.Context, o metav1.ListOptions, failed func(er
 	return newRelay(ctx, cancel, w, failed), nil
 }
 
-// relay is a watch that ends by itself if the API server does not end it, and calls failed with each error that comes as
-// an event.
+// relay is a watch that ends by itself if the API server does not end it, and calls failed with each error that comes
+// as an event.
 type relay struct {
 	from   watch.Interface
 	out    chan watch.Event
