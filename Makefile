@@ -31,7 +31,7 @@ help: ## List the targets
 need-go:
 	@command -v $(firstword $(GO)) >/dev/null || { echo 'Go 1.26 or later is needed and is not on PATH; go.dev/dl has it.' >&2; exit 1; }
 
-build release release-check quick unit sim chaos planted conformance e2e e2e-vllm lint vet race bench benchmarks fuzz-smoke: | need-go
+build release release-check quick unit sim chaos planted conformance e2e e2e-vllm lint vet race bench overload benchmarks fuzz-smoke: | need-go
 
 # exec replaces the shell, so that a signal to make reaches the binary.
 .PHONY: demo
@@ -161,6 +161,10 @@ race: ## Tests under the race detector (needs a C compiler); LONG=yes adds those
 .PHONY: bench
 bench: ## CPU, memory and latency beside the thinnest ext_proc server, as ratios; ARGS="-short", ARGS="-update"
 	@$(GO) run ./test/bench $(ARGS)
+
+.PHONY: overload
+overload: ## More requests than simulated servers can serve, with flow control and without, over five seeds
+	$(GO) test -count=1 -v ./test/bench/overload -seeds 5
 
 .PHONY: benchmarks
 benchmarks: ## Every Go benchmark; BENCH=pattern, BENCHTIME=1s

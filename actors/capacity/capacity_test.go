@@ -282,6 +282,40 @@ func TestCrashAnswersAllWhoWait(t *testing.T) {
 	s.cycles[1].Got(messages.Evicted{Reason: messages.Internal})
 }
 
+// brittle takes messages, but for one kind at which the actor that tells it panics.
+type brittle struct {
+	*runtimetest.Probe[messages.CycleMsg]
+}
+
+func (b brittle) Tell(m messages.CycleMsg) bool {
+	if _, ok := m.(messages.Rejected); ok {
+		panic("brittle")
+	}
+	return b.Probe.Tell(m)
+}
+
+// The request that the message in hand is about is answered too, though it does not wait.
+func TestCrashAnswersTheRequestInHand(t *testing.T) {
+	s := newScene(t, flow.Limits{Requests: 1})
+	for id := range messages.RequestID(2) {
+		s.asks(id+1, tenant("a"), 0)
+	}
+	cycle := brittle{runtimetest.NewProbe[messages.CycleMsg](t)}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Fatal("it did not panic")
+			}
+		}()
+		s.actor.Tell(messages.WaitRequested{
+			Request: 3, Flow: tenant("a"), Arrived: s.actor.Clock(), Deadline: s.actor.Clock().Add(time.Minute),
+			Cycle: cycle,
+		})
+	}()
+	s.actor.Crash()
+	cycle.Got(messages.Evicted{Reason: messages.Internal})
+}
+
 func TestNewSettingsHoldForThoseWhoCome(t *testing.T) {
 	s := newScene(t, flow.Limits{})
 	for id := range messages.RequestID(4) {

@@ -107,6 +107,9 @@ var gate = map[string]contract{
 	"classes meet by chance": {fault{
 		file: "engine/flow/flow.go", was: "return Class(d.Sum64())", is: "return Class(d.Sum64() % 64)",
 	}, ".", "TestRequestsWaitForTheirOwn"},
+	"the request in hand is forgotten": {fault{
+		file: "actors/capacity/capacity.go", was: "a.hand.Tell(failed)", is: "_ = failed",
+	}, "actors/capacity", "TestCrash"},
 	"a pause counts as a slow line": {fault{
 		file: "actors/capacity/capacity.go", was: " || now.Sub(d.last) > drainWindow {", is: " {",
 	}, "actors/capacity", "TestRetryAfter"},

@@ -210,6 +210,24 @@ func TestOneClassLosesNothing(t *testing.T) {
 	}
 }
 
+// Neither does the configuration that holds without a file, while requests wait for less than it lets them.
+func TestDefaultLosesNothing(t *testing.T) {
+	load := decode
+	load.Flow = flow("a", 0)
+	p := Play{Length: 130 * time.Second, Servers: servers(2, medium), Load: []Source{load}}
+	with := played(t, p)
+	p.Text = ungated
+	without := played(t, p)
+	from, to := 20*time.Second, 50*time.Second
+	work := ratio(with, without, func(r *Result) float64 { return r.between("", from, p.Length).tokens })
+	ttft := ratio(with, without, func(r *Result) float64 { return r.between("", from, to).p99.Seconds() })
+	lost := over(len(with), func(i int) float64 { return float64(with[i].between("", 0, to).lost) })
+	t.Logf("tokens %v, p99 to first token %v, refused %v", work, ttft, lost)
+	if work.mean < .99 || ttft.mean > 1.02 || lost.mean > 0 {
+		t.Error("want .99 of the tokens, 1.02 of the time to first token, and none refused")
+	}
+}
+
 // A page that lies takes itself out, not its server.
 func TestPagesThatLie(t *testing.T) {
 	load := decode

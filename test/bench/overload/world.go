@@ -34,7 +34,7 @@ type Play struct {
 	Load    []Source
 	Events  []Event
 	Path    time.Duration // between the pick and the server, and what the server does before the engine; both ways
-	Light   bool          // responses bypass the picker: the access log tells their ends, pages alone tell of queues
+	Light   bool          // responses bypass the picker: the access log tells their first tokens and ends
 	Second  bool          // another picker over the same servers has every other request
 }
 
