@@ -161,6 +161,9 @@ func kinds() []string {
 	for _, s := range steps {
 		all = append(all, goneAt(s))
 	}
+	for _, family := range fragile {
+		all = append(all, policyFault(family))
+	}
 	for _, actor := range restarting {
 		all = append(all, restartOf(actor))
 	}

@@ -157,27 +157,18 @@ func (w *world) queueing() *flow.Settings {
 	case 1:
 		p.Fairness = fairness.Types["program-aware-fairness"]()
 	}
+	builtIn := p
+	if round, ok := p.Fairness.(*fairness.RoundRobin); ok {
+		p.Fairness = &fair{round, w}
+	}
+	p.Ordering = &ordering{p.Ordering, w}
 	band := flow.BandSettings{Limits: flow.Limits{Requests: 40}, Policies: p, TTL: limits.Queue}
 	return &flow.Settings{
-		Limits: flow.Limits{Requests: 56}, Default: band, Negative: band, BuiltIn: p, Without: limits.Queue / 2,
+		Limits: flow.Limits{Requests: 56}, Default: band, Negative: band, BuiltIn: builtIn, Without: limits.Queue / 2,
 		UsageLimit: &ceilings{w},
 		Evictions:  []reclaim.Eviction{new(evictions.Sheddable), new(evictions.PriorityThenTime)},
 		Settles:    10 * time.Millisecond,
 	}
-}
-
-// ceilings lets low priorities fill less of endpoints, now more and now less of them, and never less once the faults
-// have ended.
-type ceilings struct{ *world }
-
-func (c *ceilings) Ceilings(_ *flow.Usage, out []float64) time.Duration {
-	if c.faults.off {
-		return 0
-	}
-	for i := range out[1:] {
-		out[i+1] = .5 + c.dice.Float64()/2
-	}
-	return c.upTo(200 * time.Millisecond)
 }
 
 // gate has room for so many requests at each endpoint, and for all once the faults have ended.
