@@ -108,9 +108,10 @@ func kinds(requests int) []string {
 		"scorer panics", "scorer scores NaN", "scorer dawdles", "picker panics", "picker picks nothing",
 		"picker picks out of range", "handler panics",
 		"question answered", "question answered in part",
+		"configuration with a gate", "panic of the policy of ordering", "panic of the policy of fairness",
 	)
 	for _, actor := range []string{
-		"cycle", "flow", "memory", "outlier", "pool", "prefix", "recorder", "scraper", "shard",
+		"capacity", "cycle", "flow", "memory", "outlier", "pool", "prefix", "recorder", "scraper", "shard",
 	} {
 		all = append(all, "panic of "+actor+" before a message", "panic of "+actor+" after a message")
 	}

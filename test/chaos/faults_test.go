@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -15,8 +16,8 @@ import (
 // rates are the chances that an actor panics at a message. Half of them come before it was handled, half after. Those
 // of cycles follow from the request.
 var rates = map[string]float64{
-	"flow": .001, "memory": .01, "outlier": .005, "prefix": .001, "pool": .08, "recorder": .01, "scraper": .025,
-	"shard": .01,
+	"capacity": .005, "flow": .001, "memory": .01, "outlier": .005, "prefix": .001, "pool": .08, "recorder": .01,
+	"scraper": .025, "shard": .01,
 }
 
 const cycleRate = .002 // the chance that a cycle panics at a message
@@ -165,4 +166,41 @@ func (p poisoned) Parse(path, contentType, contentEncoding string, body []byte, 
 		panic(fault{"parser"})
 	}
 	return err
+}
+
+// policies puts faulty skins around the policies of what waits; nil = nothing waits.
+func (f *faults) policies(s *flow.Settings) *flow.Settings {
+	if s != nil {
+		s.Default.Ordering = &ordering{s.Default.Ordering, f}
+		s.Default.Fairness = &fairness{s.Default.Fairness.(flow.Meter), f}
+	}
+	return s
+}
+
+// crack has a policy panic now and then, which costs the decision in hand alone.
+func (f *faults) crack(policy string) {
+	if f.draw(f.next(policy), .02) != "" {
+		f.met("panic of the policy of " + policy)
+		panic(fault{policy})
+	}
+}
+
+type ordering struct {
+	flow.Ordering
+	*faults
+}
+
+func (o *ordering) Key(e *flow.Entry) int64 {
+	o.crack("ordering")
+	return o.Ordering.Key(e)
+}
+
+type fairness struct {
+	flow.Meter
+	*faults
+}
+
+func (p *fairness) Rank(a *flow.Account, head *flow.Entry) int64 {
+	p.crack("fairness")
+	return p.Meter.Rank(a, head)
 }

@@ -27,6 +27,8 @@ func (i intercept) Incarnation(of runtime.Birth, actor any) any {
 		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.OutlierMsg]:
 		return shaken(i.faults, of.Kind, a)
+	case runtime.Actor[messages.CapacityMsg]:
+		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.RecorderMsg]:
 		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.ScraperMsg]:

@@ -35,6 +35,8 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -104,13 +106,31 @@ schedulingProfiles:
 - {name: decode, plugins: [{pluginRef: decode-filter}, {pluginRef: prefix-cache-scorer}, {pluginRef: queue-scorer}]}
 `
 
+// waiting is a configuration under which requests wait for room.
+const waiting = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+featureGates: [flowControl]
+plugins:
+- type: decode-filter
+- type: queue-scorer
+- type: prefix-cache-scorer
+- type: concurrency-detector
+- type: token-fairness-policy
+- type: edf-ordering-policy
+flowControl:
+  maxRequests: 64
+  defaultRequestTTL: 400ms
+  saturationDetector: {pluginRef: concurrency-detector}
+  defaultPriorityBand: {fairnessPolicyRef: token-fairness-policy, orderingPolicyRef: edf-ordering-policy}
+`
+
 // startRig brings an EPP up whose bodies may take so long. If that is far longer than the test, a timer that is left
 // keeps its stream.
 func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *rig {
 	r := &rig{TB: t, faults: newFaults(seed), ledger: newLedger(requests), registry: prometheus.NewRegistry()}
 	r.farm = &farm{faults: r.faults}
 	r.plugins = telemetry.NewPlugins(r.registry, zap.NewNop())
-	plan, err := r.plan(settings, 1)
+	plan, _, err := r.plan(settings, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,18 +150,39 @@ func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *
 	return r
 }
 
-// plan is that of a configuration. Its profiles have the configuration's number in their names.
-func (r *rig) plan(text string, number uint64) (*schedule.Plan, error) {
+// plan is that of a configuration, with how requests wait under it. Its profiles have the configuration's number in
+// their names.
+func (r *rig) plan(text string, number uint64) (*schedule.Plan, *flow.Settings, error) {
 	cfg, err := config.Load([]byte(text), config.Settings{Destinations: 3, Stale: 2 * time.Second})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	plan := r.faults.plan(cfg.Plan)
+	if cfg.Plan.Gated() {
+		plan.HaveWait(room{r}, cfg.Plan.Detector())
+	}
 	for i := range plan.Profiles() {
 		plan.Profiles()[i].Name += suffixOf(number)
 	}
 	r.plugins.Observe(plan)
-	return plan, nil
+	return plan, r.faults.policies(cfg.Queueing), nil
+}
+
+// room is the detector of waiting, for the plan with faults.
+type room struct{ *rig }
+
+const most = 2 // requests at a server, under a gate
+
+func (room) Saturation(*schedule.Input) float64 { return 0 }
+func (room) Bounds(ceiling float64) endpoints.Room {
+	return endpoints.Room{Requests: endpoints.Part(most, ceiling)}
+}
+
+func (g room) Room(in *schedule.Input, keep []bool) {
+	for i := range keep {
+		e := g.picker.Pool().Snapshot().ByID(in.Candidates().At(i).ID())
+		keep[i] = e != nil && e.Inflight() < most
+	}
 }
 
 func suffixOf(configuration uint64) string { return " of " + strconv.FormatUint(configuration, 10) }
@@ -162,19 +203,24 @@ var scraping = messages.Scraping{
 // reload brings another configuration into force, in the order of the command, or tries to with a bad one.
 func (r *rig) reload(dice *rand.Rand) {
 	text, number, changed := settings, r.inForce.Load().Number+1, scraping
-	if dice.IntN(3) == 0 {
+	switch dice.IntN(4) {
+	case 0:
 		text = splitting
+	case 1:
+		text = waiting
 	}
 	if dice.IntN(5) == 0 {
 		text = strings.Replace(text, "-filter", "-filter-of-no-type", 1)
 	}
-	plan, err := r.plan(text, number)
+	plan, queueing, err := r.plan(text, number)
 	if err != nil {
 		r.faults.met("bad configuration")
 		return
 	}
-	changed.Anew = dice.IntN(2) == 0
-	picks := r.picker.Prepare(number, plan, nil, changed)
+	if changed.Anew = dice.IntN(2) == 0; queueing != nil {
+		r.faults.met("configuration with a gate")
+	}
+	picks := r.picker.Prepare(number, plan, queueing, changed)
 	r.picker.Bring(picks)
 	r.inForce.Store(r.under(number, picks))
 	r.faults.met("configuration replaced")

@@ -51,6 +51,7 @@ schedulingProfiles:
 				if diff := cmp.Diff(c.want, s.envoy.scores(t, a.name)); diff != "" {
 					t.Errorf("scores in the access log, want -, got +:\n%s", diff)
 				}
+				p.idle(t) // the log's entry has come: the request is no load any more
 			}
 			p.idle(t)
 			eventually(t, 10*time.Second, "the access log's entries name their requests", func() bool {
