@@ -47,6 +47,9 @@ func (p *Picker) scraping() scraper.Config {
 func (s *scrapers) spawn(
 	parent messages.Sink[messages.PoolMsg], e *endpoints.Endpoint, first messages.EndpointAssigned,
 ) (messages.Sink[messages.ScraperMsg], bool) {
+	if cfg := s.settings(); scraper.ReadsPage(&cfg.Scraping, e.Spec) {
+		endpoints.SampleWriter{Endpoint: e}.AwaitSample() // before anything can be sent there
+	}
 	role := runtime.Role[messages.ScraperMsg]{
 		Name: "scraper", Policy: runtime.RestartOnPanic,
 		New: func() runtime.Actor[messages.ScraperMsg] {
@@ -79,5 +82,6 @@ func (t target) PublishPages(p *endpoints.Pages) {
 
 func (t target) ScrapeFailed() {
 	t.SampleWriter.ScrapeFailed()
+	t.bell.Ring() // one whose first page does not come is not bounded by what it would say
 	t.outlier.Tell(messages.FailureReported{Endpoint: t.ID, Kind: messages.ScrapeFailed})
 }

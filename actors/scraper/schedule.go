@@ -125,14 +125,23 @@ func (s *Scraper) step(ctx runtime.Context[messages.ScraperMsg]) {
 	s.arm(ctx)
 }
 
-func (s *Scraper) readsPage() bool { return s.cfg.Metrics && s.selected(s.cfg.Select) }
+func (s *Scraper) readsPage() bool { return ReadsPage(&s.cfg.Scraping, s.assigned.Spec) }
 
 func (s *Scraper) readsList() bool { return s.cfg.Models != "" && s.selected(s.cfg.SelectModels) }
 
+// ReadsPage reports whether the metrics page of an endpoint is read.
+func ReadsPage(of *messages.Scraping, spec messages.EndpointSpec) bool {
+	return of.Metrics && selects(of.Select, spec)
+}
+
 // selected reports whether the endpoint has these labels.
 func (s *Scraper) selected(labels messages.Map[string, string]) bool {
+	return selects(labels, s.assigned.Spec)
+}
+
+func selects(labels messages.Map[string, string], spec messages.EndpointSpec) bool {
 	for key, want := range labels.All() {
-		if got, ok := s.assigned.Spec.Labels.Get(key); !ok || got != want {
+		if got, ok := spec.Labels.Get(key); !ok || got != want {
 			return false
 		}
 	}

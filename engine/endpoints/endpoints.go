@@ -160,13 +160,13 @@ func (e *Endpoint) Outlier() *outlier.Status { return e.outlier.Load() }
 func (e *Endpoint) Inflight() int { return e.load.inflight() }
 
 // Window returns how much load the endpoint takes before work only waits there, and whether that was learned. Until
-// then it is FirstWindow, or, if no page tells of its work, without bounds.
+// then it is FirstWindow while a first page is awaited or tells of its work, and else without bounds.
 func (e *Endpoint) Window() (room Room, learned bool) {
 	requests := int(e.window.requests.Load())
 	switch {
 	case requests > 0:
 		return Room{Requests: requests, Tokens: int(e.window.tokens.Load()), Found: e.window.found.Load()}, true
-	case e.sample.Load().tellsWork():
+	case e.sample.Load().tellsWork() || e.window.awaited.Load():
 		return Room{Requests: FirstWindow}, false
 	}
 	return Room{}, false

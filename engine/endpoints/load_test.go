@@ -204,6 +204,26 @@ func TestTakeKeepsToWindowAndNumbers(t *testing.T) {
 }
 
 // A share of a window bounds the load as the window does.
+// An endpoint whose first page is to come has the first window, and none once that has failed.
+func TestWindowBeforeTheFirstPage(t *testing.T) {
+	e := New(messages.EndpointID{Slot: 0, Generation: 1}, messages.EndpointSpec{})
+	w := SampleWriter{Endpoint: e}
+	for _, step := range []struct {
+		name string
+		do   func()
+		want int
+	}{
+		{"nothing is to come", func() {}, 0},
+		{"a page is to come", w.AwaitSample, FirstWindow},
+		{"it does not come", w.ScrapeFailed, 0},
+	} {
+		step.do()
+		if room, learned := e.Window(); room.Requests != step.want || learned {
+			t.Errorf("%s: window %d, learned %v, want %d", step.name, room.Requests, learned, step.want)
+		}
+	}
+}
+
 func TestTakeKeepsToAShareOfTheWindow(t *testing.T) {
 	for share, want := range map[float64]int{0: 13, 1: 13, .5: 5, .41: 5, 1e-9: 1} {
 		e := New(messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointSpec{})

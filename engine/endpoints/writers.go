@@ -15,6 +15,9 @@ type SampleWriter struct{ *Endpoint }
 // BeginScrape notes that a scrape begins, and returns its number.
 func (w SampleWriter) BeginScrape() uint32 { return w.load.beginScrape() }
 
+// AwaitSample notes that the first page of the endpoint is to come.
+func (w SampleWriter) AwaitSample() { w.window.awaited.Store(true) }
+
 // Publish replaces the sample. Call SampleInForce after it: a reader between the two counts some picks twice, but never
 // misses one.
 func (w SampleWriter) Publish(s *Sample) { w.sample.Store(s) }
@@ -27,10 +30,14 @@ func (w SampleWriter) PublishPages(p *Pages) { w.pages.Store(p) }
 func (w SampleWriter) SampleInForce(number uint32) {
 	w.load.sampleInForce(number)
 	w.failing.Store(false)
+	w.window.awaited.Store(false)
 }
 
 // ScrapeFailed notes that the newest scrape brought no sample. The sample of an earlier one stays in force.
-func (w SampleWriter) ScrapeFailed() { w.failing.Store(true) }
+func (w SampleWriter) ScrapeFailed() {
+	w.failing.Store(true)
+	w.window.awaited.Store(false)
+}
 
 // LoadWriter is the handle by which cycles write what their requests add to an endpoint, and how it answered them. Any
 // number of them on all loops hold it at once.

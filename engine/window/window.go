@@ -222,9 +222,6 @@ func (w *Window) begin(now time.Time, load Load) {
 		return
 	}
 	w.requests = max(Initial, float64(load.Requests))
-	if w.page.told() {
-		w.requests = max(w.requests, w.page.last.Running) // those of a picker that was there before count too
-	}
 	w.change(now, w.requests, Why{Cause: Begun})
 }
 

@@ -107,6 +107,10 @@ var gate = map[string]contract{
 	"classes meet by chance": {fault{
 		file: "engine/flow/flow.go", was: "return Class(d.Sum64())", is: "return Class(d.Sum64() % 64)",
 	}, ".", "TestRequestsWaitForTheirOwn"},
+	"a new server is flooded before its first page": {fault{
+		file: "scrapers.go", was: "scraper.ReadsPage(&cfg.Scraping, e.Spec) {",
+		is: "scraper.ReadsPage(&cfg.Scraping, e.Spec) && false {",
+	}, "test/bench/overload", "TestPoolThatChanges"},
 	"the request in hand is forgotten": {fault{
 		file: "actors/capacity/capacity.go", was: "a.hand.Tell(failed)", is: "_ = failed",
 	}, "actors/capacity", "TestCrash"},

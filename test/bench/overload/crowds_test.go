@@ -43,8 +43,8 @@ func part(of Source, share float64, name string, key messages.FlowKey) Source {
 	return of
 }
 
-// Three bands at three times the capacity: the highest is served as if it were alone, the middle one before the lowest,
-// and what cannot wait is told when to come again.
+// Three bands at three times the capacity: the highest is served as if it were alone, and the middle one before the
+// lowest.
 func TestBandsAreServedInOrder(t *testing.T) {
 	for _, c := range crowds {
 		t.Run(c.name, func(t *testing.T) {
@@ -72,6 +72,30 @@ func TestBandsAreServedInOrder(t *testing.T) {
 	}
 }
 
+// What of a band without room cannot wait longer is told when to come again.
+func TestThoseThatWaitInVainAreToldWhenToCome(t *testing.T) {
+	c := crowds[1]
+	p := Play{Length: 40 * time.Second, Servers: servers(2, c.engine), Load: []Source{
+		part(c.work, .5, "normal", flow("normal", 0)), part(c.work, .5, "low", flow("low", -10)),
+	}}
+	p.Text = strings.Replace(gated, "defaultRequestTTL: 10m", "defaultRequestTTL: 5s", 1)
+	for _, r := range played(t, p) {
+		low := 0
+		for _, a := range r.Answers {
+			switch {
+			case a.Reason == messages.NoReason || a.Came > p.Length-6*time.Second:
+			case a.Reason != messages.TTLExpired || a.RetryAfter < time.Second:
+				t.Fatalf("a request of %s is refused: %v, to come again after %v", a.Source, a.Reason, a.RetryAfter)
+			case a.Source == "low":
+				low++
+			}
+		}
+		if t.Logf("%d of the lowest band are refused", low); low < 500 {
+			t.Error("want most of a thousand")
+		}
+	}
+}
+
 // The lowest band has the part of all that its least share gives it, and no more.
 func TestLeastShareOfABand(t *testing.T) {
 	c := crowds[0]
@@ -90,6 +114,25 @@ func TestLeastShareOfABand(t *testing.T) {
 	t.Logf("share of what is served %v", share)
 	if math.Abs(share.mean-.2) > .02 {
 		t.Error("want 0.2")
+	}
+}
+
+// Servers of a pool may differ in speed and in size.
+func TestServersDiffer(t *testing.T) {
+	load := decode
+	load.Flow, load.Rate = flow("a", 0), 100
+	p := Play{Length: 120 * time.Second, Servers: []Server{{Engine: large}, {Engine: medium}}, Load: []Source{load}}
+	p.Text = gated
+	with := played(t, p)
+	p.Text = ungated
+	without := played(t, p)
+	from := 20 * time.Second
+	work := ratio(with, without, func(r *Result) float64 { return r.between("", from, p.Length).tokens })
+	queue := over(len(with), func(i int) float64 { return float64(with[i].between("", from, p.Length).queue) })
+	l := with[0].Looks[1000]
+	t.Logf("tokens %v of those without, p95 of the servers' queues %v; windows %v", work, queue, l.Windows)
+	if work.mean < .95 || queue.mean > 4 {
+		t.Error("want .95 of the tokens, and 4 waiting")
 	}
 }
 

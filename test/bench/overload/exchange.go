@@ -62,7 +62,7 @@ func (x *exchange) Tell(m messages.StreamMsg) bool {
 		to := m.Destinations.At(0)
 		w.later(func() { x.sent(to) })
 	case messages.PickFailed:
-		x.Reason, x.over = m.Reason, true
+		x.Reason, x.RetryAfter, x.over = m.Reason, m.RetryAfter, true
 		w.later(func() { x.ended(messages.StreamGone{Completed: true}) })
 	case messages.AnswerDue, messages.ServingRevoked, messages.MemoryYielded:
 	}

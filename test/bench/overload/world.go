@@ -99,6 +99,7 @@ type Answer struct {
 	Cached         int
 	Waited         time.Duration // at the picker
 	Reason         messages.Reason
+	RetryAfter     time.Duration // that its client is told; 0 = none
 }
 
 // Look is what there is at a moment.
