@@ -52,6 +52,17 @@ type rig struct {
 	ended map[string][]messages.Record // by the client's name for the request, each time it was counted
 }
 
+// profile is a configuration without a gate: the checker's streams that nobody reads are held for as long as a check
+// takes, and no page tells that they are no work for a server, so that other streams would wait for room.
+const profile = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins:
+- type: queue-scorer
+- type: kv-cache-utilization-scorer
+- type: prefix-cache-scorer
+- type: active-request-scorer
+`
+
 // startRig brings an EPP up. instead puts actors in the place of some; nil = all are the real ones.
 func startRig(t *testing.T, addresses []string, instead runtime.Interceptor) *rig {
 	t.Helper()
@@ -64,7 +75,7 @@ func startPatient(t *testing.T, addresses []string, instead runtime.Interceptor,
 	r := &rig{
 		checker: modelserver.NewChecker(), registry: prometheus.NewRegistry(), ended: map[string][]messages.Record{},
 	}
-	cfg, err := config.Default(config.Settings{Destinations: 3, Stale: 2 * time.Second})
+	cfg, err := config.Load([]byte(profile), config.Settings{Destinations: 3, Stale: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
