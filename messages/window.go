@@ -44,6 +44,15 @@ type ServiceEnded struct {
 //	Reply: none
 type SampleTaken struct{ Endpoint EndpointID }
 
+// WindowsDue is sent by the timer of window, each second while requests run at an endpoint that it knows: one that
+// tells nothing any more is not bounded by what it told.
+//
+//	From:  window, to itself
+//	To:    window
+//	Reply: none
+type WindowsDue struct{}
+
+func (WindowsDue) windowMsg()      {}
 func (WindowStarted) windowMsg()   {}
 func (FirstTokenTimed) windowMsg() {}
 func (ServiceEnded) windowMsg()    {}

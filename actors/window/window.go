@@ -5,6 +5,8 @@
 package window
 
 import (
+	"time"
+
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/flow"
@@ -21,6 +23,7 @@ type Window struct {
 	metrics  *Metrics
 	version  uint64 // of the snapshot by which known was last cleared
 	known    map[messages.EndpointID]*endpoint
+	timer    bool // one runs
 }
 
 // endpoint is what is known of one endpoint of the pool.
@@ -59,6 +62,26 @@ func (a *Window) Receive(ctx runtime.Context[messages.WindowMsg], m messages.Win
 				e.window.Sampled(ctx.Now(), s, a.load(e))
 			}
 		})
+	case messages.WindowsDue:
+		a.onWindowsDue(ctx)
+	}
+}
+
+// onWindowsDue looks for endpoints that tell nothing any more, of which no message would come.
+func (a *Window) onWindowsDue(ctx runtime.Context[messages.WindowMsg]) {
+	a.timer = false
+	for _, e := range a.pool.Snapshot().Endpoints {
+		if a.known[e.ID] != nil {
+			a.learn(ctx, e.ID, func(e *endpoint) { e.window.Passed(ctx.Now(), a.load(e)) })
+		}
+	}
+}
+
+// arm has the actor look at endpoints again in a second.
+func (a *Window) arm(ctx runtime.Context[messages.WindowMsg], e *endpoint) {
+	if !a.timer && e.Inflight() > 0 {
+		a.timer = true
+		ctx.After(time.Second, messages.WindowsDue{})
 	}
 }
 
@@ -68,6 +91,7 @@ func (a *Window) learn(ctx runtime.Context[messages.WindowMsg], id messages.Endp
 	if e == nil {
 		return
 	}
+	a.arm(ctx, e)
 	before := e.window.Limits()
 	something(e)
 	limits := e.window.Limits()

@@ -248,3 +248,23 @@ func TestRestartKeepsWindows(t *testing.T) {
 		t.Errorf("the reason is %+v, want that of before the restart, %+v", now, reason)
 	}
 }
+
+// An endpoint whose streams never end, and of which no page tells, is not bounded for ever by the first tokens that came.
+func TestEndpointThatTellsNothingAnyMore(t *testing.T) {
+	s := newScene(t)
+	blind := endpoints.New(messages.EndpointID{Slot: 2, Generation: 1}, messages.EndpointSpec{Address: "10.0.0.3:80"})
+	s.publish(s.a, s.b, blind)
+	s.line.Set(1)
+	s.load(blind, 100)
+	for range 40 {
+		s.actor.Tell(messages.FirstTokenTimed{
+			Endpoint: blind.ID, Picked: s.actor.Clock(), Took: time.Second, Prompt: 10,
+		})
+	}
+	if room, _ := blind.Window(); room.Requests == 0 {
+		t.Fatal("first tokens of 100 requests bound nothing")
+	}
+	s.load(blind, 100) // by a configuration without windows, say
+	s.actor.Advance(25 * time.Second)
+	s.wants(blind, 0, 0)
+}

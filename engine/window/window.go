@@ -198,6 +198,13 @@ func (w *Window) Ended(now time.Time, load Load) {
 	w.change(now, 0, Why{Cause: Blind, From: from})
 }
 
+// Passed does what Ended does at an endpoint at which nothing ends either, once nothing has changed for a while.
+func (w *Window) Passed(now time.Time, load Load) {
+	if now.Sub(w.changed) >= silent {
+		w.Ended(now, load)
+	}
+}
+
 // Refused learns from a request that the endpoint refused because it is full. That says something of the window only if
 // the endpoint has as much to do as the window allows.
 func (w *Window) Refused(now time.Time, load Load) {

@@ -122,7 +122,7 @@ func (w *world) calm(requests int) {
 	}
 	w.until("the last client has left", time.Minute, func() bool { return w.ledger.present == 0 })
 	runtimetest.Inspect(w.sys).StepUntil(10 * time.Millisecond)
-	w.rest(w.ledger.live() + w.farm.pending) // timers: one of each scraper, and of each page on its way
+	w.rest(w.ledger.live() + w.farm.pending + 1) // timers: one of each scraper, of each page on its way, and of window
 	w.answered(w.ledger.lines[before:])
 	for _, l := range w.ledger.lines[before:] {
 		if l.picked != 1 || l.revoked != 0 {
