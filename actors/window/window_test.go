@@ -249,7 +249,7 @@ func TestRestartKeepsWindows(t *testing.T) {
 	}
 }
 
-// An endpoint whose streams never end, and of which no page tells, is not bounded for ever by the first tokens that came.
+// An endpoint whose streams never end, and of which no page tells, is not bounded for ever by first tokens that came.
 func TestEndpointThatTellsNothingAnyMore(t *testing.T) {
 	s := newScene(t)
 	blind := endpoints.New(messages.EndpointID{Slot: 2, Generation: 1}, messages.EndpointSpec{Address: "10.0.0.3:80"})
