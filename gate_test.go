@@ -308,3 +308,42 @@ func TestRequestsWaitForTheirOwnServersAlone(t *testing.T) {
 		})
 	}
 }
+
+// So it is for requests that came while the pool was empty, when it could not be known where they would go.
+func TestRequestsOfAnEmptyPoolWaitForTheirOwnServersAlone(t *testing.T) {
+	c := newCrowdUnder(t, 2, fmt.Sprintf(`plugins:
+- {type: concurrency-detector, parameters: {maxConcurrency: %d}}
+- {type: header-based-testing-filter}
+schedulingProfiles: [{name: default, plugins: [{pluginRef: header-based-testing-filter}]}]
+flowControl: {saturationDetector: {pluginRef: concurrency-detector}}
+`, bound))
+	var ports []messages.Port[messages.CycleMsg]
+	ask := func(server int) *client {
+		stream, port := c.begins(messages.Request{
+			ID: messages.RequestID(len(ports) + 1), Model: "m", PromptTokens: 10,
+			Headers: messages.ListOf(messages.HeaderValue{Given: true, Text: fmt.Sprintf("127.0.0.1:%d", server)}),
+		}, messages.FlowKey{Fairness: "a"})
+		ports = append(ports, port)
+		return stream
+	}
+	for range 20 {
+		ask(1)
+	}
+	var others []*client
+	for range bound {
+		others = append(others, ask(2))
+	}
+	c.until("they wait", func() bool { return c.line.Len() == len(ports) })
+	c.discover(2)
+	for _, other := range others {
+		select {
+		case <-other.answered:
+		case <-time.After(10 * time.Second):
+			t.Fatal("a request for the server that has room waits")
+		}
+	}
+	for _, port := range ports {
+		port.Post(messages.StreamGone{Completed: true})
+	}
+	c.empty()
+}

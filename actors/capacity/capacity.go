@@ -200,11 +200,13 @@ type failure struct {
 	crowded  bool // of a request of a flow that had more waiting
 }
 
-// hasRoom reports whether there may be room for a request: no turn has failed since room changed, of its class and its
-// priority or a higher one, or only one that crowds, which this one does not.
-func (a *Capacity) hasRoom(e *flow.Entry) bool {
+// hasRoom reports whether there may be room for a request that Next asks about.
+func (a *Capacity) hasRoom(e *flow.Entry) bool { return a.hasRoomUpTo(e, a.rank(e)) }
+
+// hasRoomUpTo reports whether there may be room for a request up to the ceiling of a priority: no turn has failed since
+// room changed, of its class and that priority or a higher one, or only one that crowds, which this one does not.
+func (a *Capacity) hasRoomUpTo(e *flow.Entry, priority int) bool {
 	failed, full := a.full[e.Class]
-	priority := a.rank(e)
 	return !full || priority > failed.priority || a.line.Closed() ||
 		priority == failed.priority && failed.crowded && !e.Crowds()
 }

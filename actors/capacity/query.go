@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -11,7 +12,7 @@ import (
 // onFlowsQueried answers with what waits. It changes nothing.
 func (a *Capacity) onFlowsQueried(ctx runtime.Context[messages.CapacityMsg], m messages.FlowsQueried) {
 	now := ctx.Now()
-	bands := a.queues.Look(now, m.Most, a.hasRoom)
+	bands := a.queues.Look(now, m.Most, func(e *flow.Entry) bool { return a.hasRoomUpTo(e, e.Flow.Priority) })
 	for i := range bands {
 		bands[i].Ceiling = a.ceilings.Of(bands[i].Priority)
 	}

@@ -68,7 +68,9 @@ func (c *Cycle) classify(ctx runtime.Context[messages.CycleMsg]) bool {
 		})
 		return false
 	}
-	c.wait.asked.Class = uint64(flow.ClassOf(c.req.Model, c.req.Subset, reach))
+	if reach > 0 { // otherwise it finds out at its turn
+		c.wait.asked.Class = uint64(flow.ClassOf(c.req.Model, c.req.Subset, reach))
+	}
 	return true
 }
 

@@ -189,7 +189,7 @@ func (s *Scheduler) profiles(
 		if !next.Optional || s.run.full { // an optional run is not left out because it has to wait
 			return runs, why, detail
 		}
-		s.run.observer.RunFailed(of.Name, why)
+		p.observer.RunFailed(of.Name, why)
 	}
 }
 

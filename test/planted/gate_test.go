@@ -104,6 +104,9 @@ var gate = map[string]contract{
 	"filters do not matter to who waits for whom": {fault{
 		file: "engine/schedule/shadow.go", was: "\t\tif kept {", is: "\t\tif kept && false {",
 	}, "engine/schedule", "TestReach"},
+	"requests of an empty pool are one class": {fault{
+		file: "actors/cycle/wait.go", was: "if reach > 0 {", is: "if true {",
+	}, ".", "TestRequestsOfAnEmptyPool"},
 	"classes meet by chance": {fault{
 		file: "engine/flow/flow.go", was: "return Class(d.Sum64())", is: "return Class(d.Sum64() % 64)",
 	}, ".", "TestRequestsWaitForTheirOwn"},
