@@ -199,11 +199,11 @@ func (st *stream) awaitMemory(n int) messages.PickFailed {
 		return st.noMemory()
 	}
 	st.setDoorWaits(true)
-	defer st.setDoorWaits(false)
 	if failed := st.awaitGrant(c, short); failed.Reason != messages.NoReason {
 		st.srv.held.Withdraw(c)
-		return failed
+		return failed // it still waits for memory, should the body's deadline come before its refusal
 	}
+	st.setDoorWaits(false)
 	body.add(bytes)
 	door.waited += time.Since(began)
 	return messages.PickFailed{}
