@@ -68,12 +68,12 @@ func Start(cfg Config) (*Process, error) {
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := p.cmd.Start()
-	started <- err
-	if err != nil {
+	if err := p.cmd.Start(); err != nil {
+		started <- err
 		return
 	}
 	running.Store(p, true)
+	started <- nil
 	p.how = p.cmd.Wait()
 	running.Delete(p)
 	p.said.flush()
