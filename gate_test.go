@@ -309,14 +309,65 @@ func TestRequestsWaitForTheirOwnServersAlone(t *testing.T) {
 	}
 }
 
-// So it is for requests that came while the pool was empty, when it could not be known where they would go.
-func TestRequestsOfAnEmptyPoolWaitForTheirOwnServersAlone(t *testing.T) {
-	c := newCrowdUnder(t, 2, fmt.Sprintf(`plugins:
+// Requests that waited for the same server do not hold up each other when another one joins that would do for some of
+// them. The others still wait for room at the first.
+func TestNewServerIsForThoseThatMayUseIt(t *testing.T) {
+	for _, loops := range []int{1, 4, 16} {
+		t.Run(fmt.Sprint(loops, " loops"), func(t *testing.T) {
+			c := newCrowdUnder(t, loops, fmt.Sprintf(headed, bound))
+			c.discover(1)
+			var ports []messages.Port[messages.CycleMsg]
+			ask := func(priority int, servers string) *client {
+				stream, port := c.begins(messages.Request{
+					ID: messages.RequestID(len(ports) + 1), Model: "m", PromptTokens: 10, Priority: priority,
+					Headers: messages.ListOf(messages.HeaderValue{Given: true, Text: servers}),
+				}, messages.FlowKey{Fairness: "a", Priority: priority})
+				ports = append(ports, port)
+				return stream
+			}
+			for range bound {
+				<-ask(0, "127.0.0.1:1").answered
+			}
+			var bide, move []*client
+			for i := range 40 {
+				bide = append(bide, ask(i%2, "127.0.0.1:1"))
+			}
+			for range bound {
+				move = append(move, ask(0, "127.0.0.1:1,127.0.0.1:2"))
+			}
+			c.until("they wait", func() bool { return c.line.Len() == len(bide)+len(move) })
+			c.discover(2)
+			for _, stream := range move {
+				select {
+				case <-stream.answered:
+				case <-time.After(10 * time.Second):
+					t.Fatal("a request for the new server waits")
+				}
+			}
+			c.until("the others wait", func() bool { return c.line.Len() == len(bide) })
+			for _, port := range ports[:bound] {
+				port.Post(messages.StreamGone{Completed: true})
+			}
+			c.until("they have the room of those that ended", func() bool { return c.line.Len() == len(bide)-bound })
+			for _, port := range ports[bound:] {
+				port.Post(messages.StreamGone{Completed: true})
+			}
+			c.empty()
+		})
+	}
+}
+
+// headed is a gate whose servers take so many requests each, under a filter by which a header names them.
+const headed = `plugins:
 - {type: concurrency-detector, parameters: {maxConcurrency: %d}}
 - {type: header-based-testing-filter}
 schedulingProfiles: [{name: default, plugins: [{pluginRef: header-based-testing-filter}]}]
 flowControl: {saturationDetector: {pluginRef: concurrency-detector}}
-`, bound))
+`
+
+// So it is for requests that came while the pool was empty, when it could not be known where they would go.
+func TestRequestsOfAnEmptyPoolWaitForTheirOwnServersAlone(t *testing.T) {
+	c := newCrowdUnder(t, 2, fmt.Sprintf(headed, bound))
 	var ports []messages.Port[messages.CycleMsg]
 	ask := func(server int) *client {
 		stream, port := c.begins(messages.Request{

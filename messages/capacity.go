@@ -67,7 +67,7 @@ type WaitEnded struct {
 //	Reply: as for WaitRequested, without Queued; Evicted at once if the request is not known
 type TurnFailed struct {
 	Request    RequestID
-	Class      uint64 // as in WaitRequested; 0 = as it was
+	Class      uint64 // as in WaitRequested, under the endpoints of now; 0 = as it was
 	Cycle      Sink[CycleMsg]
 	Saturation Saturation
 	// Lacking are the endpoints that would do if they had room; empty = unknown, or its configuration ends no running

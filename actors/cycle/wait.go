@@ -20,6 +20,7 @@ type wait struct {
 	retryAfter time.Duration          // what its client is told if it waits in vain; at least a second
 	saturation messages.Saturation    // at the newest pick, or try
 	traffic    *flow.BandTraffic      // of its priority; set if it is gated
+	classified uint64                 // version of the endpoints under which asked.Class was found; 0 = it was not
 	charge
 	place
 }
@@ -58,19 +59,22 @@ func (c *Cycle) askForPlace(ctx runtime.Context[messages.CycleMsg], m *messages.
 	}
 }
 
-// classify finds out which requests wait for room at the same endpoints as this one. One that would be refused with
-// room everywhere is refused: then it returns false.
+// classify finds out which requests wait for room at the same endpoints as this one, unless it has done so since the
+// set of endpoints changed last. One that would be refused with room everywhere is refused: then it returns false.
 func (c *Cycle) classify(ctx runtime.Context[messages.CycleMsg]) bool {
-	reach, refused := c.deps.Scheduler.Reach(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
+	snap := c.deps.Pool.Snapshot()
+	if c.wait.classified == snap.Version {
+		return true
+	}
+	reach, refused := c.deps.Scheduler.Reach(c.plan, &c.req, snap, ctx.Now())
 	if refused.Reason != messages.NoReason {
 		c.refuse(ctx, messages.PickFailed{
 			Reason: refused.Reason, Detail: refused.Detail, RetryAfter: refused.RetryAfter,
 		})
 		return false
 	}
-	if reach > 0 { // otherwise it finds out at its turn
-		c.wait.asked.Class = uint64(flow.ClassOf(c.req.Model, c.req.Subset, reach))
-	}
+	of := flow.Reach{Pool: snap.Version, Would: reach}
+	c.wait.asked.Class, c.wait.classified = uint64(flow.ClassOf(c.req.Model, c.req.Subset, of)), snap.Version
 	return true
 }
 
@@ -152,7 +156,7 @@ func (c *Cycle) waitForRoom(
 	c.giveRoomBack()
 	c.chosen = nil
 	c.chargeTurn(false)
-	if c.wait.asked.Class == 0 && !c.classify(ctx) {
+	if !c.classify(ctx) {
 		return
 	}
 	if m.Turn {

@@ -60,7 +60,8 @@ func (s *scene) lacks() messages.WaitRequested {
 func (s *scene) class() uint64 {
 	tools := schedule.Tools{Clock: &s.clock, Rand: rand.New(rand.NewPCG(1, 1))}
 	reach, _ := schedule.NewScheduler(tools).Reach(s.plan, &s.asked, s.pool.Snapshot(), s.cycle.Clock())
-	return uint64(flow.ClassOf("m", messages.Subset{}, reach))
+	of := flow.Reach{Pool: s.pool.Snapshot().Version, Would: reach}
+	return uint64(flow.ClassOf("m", messages.Subset{}, of))
 }
 
 // fill takes all room, and returns what gives it back.
@@ -132,6 +133,38 @@ func TestRequestWaitsForRoomAndIsPickedFor(t *testing.T) {
 	s.waited(s.over(messages.NoReason), 2*time.Second, messages.Wait{
 		Outcome: messages.OutcomeDispatched, Cause: messages.NoRoom, Ahead: 2, Failed: 1,
 	})
+}
+
+// A request is classified anew at the first turn after the set of endpoints has changed, also if it still has the same
+// ones: others of its class may have more now.
+func TestRequestIsClassifiedAnewWhenEndpointsChange(t *testing.T) {
+	s, release := queuedUp(t)
+	publish := func(version uint64, es []*endpoints.Endpoint) {
+		endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(version, es), nil)
+	}
+	all := s.pool.Snapshot().Endpoints
+	sees := func(want uint64) {
+		t.Helper()
+		s.cycle.Tell(messages.Dispatched{Turn: true})
+		s.capacity.Got(messages.TurnFailed{Request: 7, Class: want, Cycle: s.cycle})
+	}
+	came := s.class()
+	sees(came)
+	publish(4, all)
+	renewed := s.class()
+	sees(renewed)
+	sees(renewed)
+	publish(5, all[:1])
+	fewer := s.class()
+	sees(fewer)
+	if came == renewed || renewed == fewer {
+		t.Errorf("classes %x, %x, %x; want three", came, renewed, fewer)
+	}
+	publish(6, nil)
+	sees(s.class())
+	publish(7, all)
+	sees(s.class())
+	release()
 }
 
 func TestWaitForRoomEnds(t *testing.T) {

@@ -7,6 +7,7 @@
 package flow
 
 import (
+	"encoding/binary"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -75,14 +76,24 @@ func (e *Entry) Crowds() bool {
 	return e.crowd
 }
 
-// Class names a set of requests that may use the same endpoints, as far as was known when they began to wait.
+// Class names a set of requests that may use the same endpoints, as far as was known when they were classified.
 type Class uint64
 
-// ClassOf returns the class of requests for a model that are restricted to a subset, and for which the same endpoints
-// would do, as schedule has it.
-func ClassOf(model string, subset messages.Subset, reach uint64) Class {
-	d := xxhash.NewWithSeed(reach)
-	_, _ = d.WriteString(model) // never fails
+// Reach says for which endpoints a request may wait.
+type Reach struct {
+	Pool  uint64 // version of the set of endpoints under which that was found
+	Would uint64 // name of those that would do, as schedule has it
+}
+
+// ClassOf returns the class of requests for a model that are restricted to a subset, and that reach the same endpoints.
+// Requests of one class may differ in what they would do with endpoints that join, or that change: so those that were
+// classified under another set of endpoints are of another class, and do not hold up each other.
+func ClassOf(model string, subset messages.Subset, reach Reach) Class {
+	d := xxhash.NewWithSeed(reach.Would)
+	var version [8]byte
+	binary.LittleEndian.PutUint64(version[:], reach.Pool)
+	_, _ = d.Write(version[:]) // never fails
+	_, _ = d.WriteString(model)
 	if subset.Given {
 		_, _ = d.WriteString("\x00")
 	}

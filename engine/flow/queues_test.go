@@ -167,7 +167,7 @@ func TestManyClassesShareAFew(t *testing.T) {
 	q, w := flow.New(everywhere(band(fcfs, strict, flow.Limits{}), flow.Limits{})), new(waiting)
 	for i := range 1000 {
 		e := w.of("a", 0)
-		e.Class = flow.ClassOf("m", messages.Subset{}, uint64(i))
+		e.Class = flow.ClassOf("m", messages.Subset{}, flow.Reach{Would: uint64(i)})
 		push(t, q, e)
 	}
 	asked := map[flow.Class]bool{}

@@ -59,8 +59,8 @@ func (s *Scheduler) shadow(
 }
 
 // Reach returns a name for the endpoints that would do for a request if they all had room: those that the filters of
-// each profile keep. Equal sets have equal names; 0 = there is no endpoint, so that it is not known yet. It picks none.
-// If the request would be refused with room everywhere, it returns why.
+// each profile keep. Equal sets have equal names; 0 = there is no endpoint. It picks none. If the request would be
+// refused with room everywhere, it returns why.
 func (s *Scheduler) Reach(
 	p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time,
 ) (name uint64, refused Refusal) {

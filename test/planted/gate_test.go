@@ -104,9 +104,16 @@ var gate = map[string]contract{
 	"filters do not matter to who waits for whom": {fault{
 		file: "engine/schedule/shadow.go", was: "\t\tif kept {", is: "\t\tif kept && false {",
 	}, "engine/schedule", "TestReach"},
-	"requests of an empty pool are one class": {fault{
-		file: "actors/cycle/wait.go", was: "if reach > 0 {", is: "if true {",
+	"requests of an empty pool are of one class for ever": {fault{
+		file: "actors/cycle/wait.go", was: "	if c.wait.classified == snap.Version {",
+		is: "	if c.wait.asked.Class > 0 {",
 	}, ".", "TestRequestsOfAnEmptyPool"},
+	"a request keeps its class when endpoints change": {fault{
+		file: "actors/cycle/wait.go", was: "if c.wait.classified == snap.Version {", is: "if c.wait.classified > 0 {",
+	}, ".", "TestNewServerIsFor"},
+	"requests of an older set of endpoints are of the class of now": {fault{
+		file: "engine/flow/flow.go", was: "_, _ = d.Write(version[:]) // never fails", is: "_ = version",
+	}, ".", "TestNewServerIsFor"},
 	"classes meet by chance": {fault{
 		file: "engine/flow/flow.go", was: "return Class(d.Sum64())", is: "return Class(d.Sum64() % 64)",
 	}, ".", "TestRequestsWaitForTheirOwn"},
