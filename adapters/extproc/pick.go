@@ -101,7 +101,7 @@ func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFaile
 	if !st.request.body.splice(from, to, text) {
 		return st.noMemory()
 	}
-	st.request.rewritten = true
+	st.request.target = target
 	if ruled {
 		st.srv.cfg.Metrics.decisions.count(decision.Rewrite, req.Model, target)
 	}
@@ -199,7 +199,7 @@ func (st *stream) sendPick(m messages.PickMade, last event) error {
 	for _, h := range m.Headers.All() {
 		set = append(set, wire.Header{Key: h.Name, Value: h.Value})
 	}
-	if st.request.rewritten && st.request.facts.contentLength > 0 {
+	if st.request.target != "" && st.request.facts.contentLength > 0 {
 		set = append(set, wire.Header{Key: "content-length", Value: strconv.Itoa(len(st.request.body.bytes()))})
 	}
 	answer := wire.HeadersAnswer{
@@ -207,7 +207,7 @@ func (st *stream) sendPick(m messages.PickMade, last event) error {
 		Set: set, Remove: st.request.facts.unset(set), ClearRouteCache: true,
 		Metadata: []wire.Namespace{{Name: lbNamespace, Fields: st.metadata(list), Structs: scores(m)}},
 	}
-	if st.request.rewritten && answer.OnBody {
+	if st.request.target != "" && answer.OnBody {
 		answer.Body = st.request.body.bytes()
 	}
 	sent := lastPickSent

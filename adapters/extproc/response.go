@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
@@ -14,6 +15,7 @@ type response struct {
 	phase  responsePhase // moved under mu
 	status int           // HTTP; 0 = no headers have come
 	bytes  int64         // of the body that were answered so far
+	names  Restorer      // puts the name of the model back; nil = the bytes stay as they are
 	id     string        // which the model server made by itself; "" = none was seen
 	scan   Scanner       // reads the body; nil = there is nothing to find, none is shown, or no cycle to tell it to
 	told   told
@@ -48,16 +50,7 @@ func (st *stream) onResponseHeaders(e event) error {
 	if st.moveResponse(e) == ignored {
 		return nil
 	}
-	status, contentType := 0, ""
-	st.in.Headers(func(key, value []byte) bool {
-		switch string(key) {
-		case ":status":
-			status, _ = strconv.Atoi(string(value))
-		case "content-type":
-			contentType = string(value)
-		}
-		return true
-	})
+	status, contentType, encoded := readResponse(&st.in)
 	st.response.status = status
 	served, local := readServed(&st.in), readLocal(&st.in)
 	bypass := st.response.phase == responseLast && e == headersCame
@@ -65,6 +58,9 @@ func (st *stream) onResponseHeaders(e event) error {
 	var set messages.List[messages.Header]
 	if local == "" {
 		set = st.response.added.by(served)
+	}
+	if e == headersCame && !bypass && !encoded {
+		st.restores(contentType)
 	}
 	if err := st.answerResponseHeaders(override, set); err != nil {
 		return err
@@ -89,6 +85,33 @@ func (st *stream) onResponseHeaders(e event) error {
 	return nil
 }
 
+// readResponse reads the headers of a response. encoded says that the bytes of its body are not its text.
+func readResponse(in *wire.Request) (status int, contentType string, encoded bool) {
+	in.Headers(func(key, value []byte) bool {
+		switch string(key) {
+		case ":status":
+			status, _ = strconv.Atoi(string(value))
+		case "content-type":
+			contentType = string(value)
+		case "content-encoding":
+			encoded = encoded || !strings.EqualFold(string(value), "identity")
+		}
+		return true
+	})
+	return status, contentType, encoded
+}
+
+// restores has the name of the model that the client asked for put back into the body, if it was rewritten. Its length
+// changes then, so that the answer to the headers removes content-length. A proxy of the light lane shows few bodies,
+// and a name that changed from one response to the next would tell a client less than one that does not.
+func (st *stream) restores(contentType string) {
+	asked, served := st.request.model, st.request.target
+	if asked != "" && served != "" && st.under.Restore != nil && st.modes.ResponseBody != wire.BodyGRPC &&
+		!announcesLog(st.wire.Context()) {
+		st.response.names = st.under.Restore(contentType, served, asked)
+	}
+}
+
 // answerResponseHeaders lets the headers pass and adds the request id, by which a client can ask what happened, how
 // long the request waited for room, and what plugins have set. With override it asks the proxy to show the body.
 func (st *stream) answerResponseHeaders(override bool, more messages.List[messages.Header]) error {
@@ -105,6 +128,9 @@ func (st *stream) answerResponseHeaders(override bool, more messages.List[messag
 	}
 	for _, h := range more.All() {
 		answer.Set = append(answer.Set, wire.Header{Key: h.Name, Value: h.Value})
+	}
+	if st.response.names != nil {
+		answer.Remove = []string{"content-length"}
 	}
 	if override {
 		answer.Override = &wire.Modes{RequestBody: st.modes.RequestBody, ResponseBody: wire.BodyStreamed}
@@ -133,7 +159,7 @@ func (st *stream) onResponseBody(e event) error {
 		st.overrideTaken()
 	}
 	n := st.in.BodyLen()
-	if err := st.answerResponseBody(); err != nil {
+	if err := st.answerResponseBody(e); err != nil {
 		return err
 	}
 	st.response.bytes += int64(n)
@@ -154,10 +180,14 @@ func (st *stream) onHeadlessResponse() {
 		st.cycle.Post(messages.ResponseStarted{Served: readServed(&st.in), At: st.response.told.alive})
 		st.response.scan = st.under.Scan(st.request.api, "")
 	}
+	st.restores("")
 }
 
 // answerResponseBody returns the bytes back where the proxy keeps no copy; elsewhere it lets them pass.
-func (st *stream) answerResponseBody() error {
+func (st *stream) answerResponseBody(came event) error {
+	if st.response.names != nil {
+		return st.answerRestored(came)
+	}
 	var e wire.Echo
 	switch st.modes.ResponseBody {
 	case wire.BodyFullDuplexStreamed:
@@ -169,6 +199,49 @@ func (st *stream) answerResponseBody() error {
 	default:
 		return st.send(func(r *wire.Response) { r.SetEmptyBody(wire.ResponseDirection) })
 	}
+	return st.echo(&e)
+}
+
+// answerRestored answers with the bytes in which the name of the model was put back. What may be the begin of the name
+// is held back until the next piece, or the end.
+func (st *stream) answerRestored(came event) error {
+	mode, room := st.modes.ResponseBody, st.in.BodyLen()+spareName
+	ends := came == lastChunkCame || buffered(mode)
+	var body wire.Body
+	defer body.Release()
+	body.Fill(room, func(dst []byte) []byte {
+		st.in.BodyPieces(func(piece []byte) bool {
+			dst = st.response.names.Append(dst, piece)
+			return true
+		})
+		if ends {
+			dst = st.response.names.Flush(dst)
+		}
+		return dst
+	})
+	st.in.Release()
+	if mode != wire.BodyFullDuplexStreamed {
+		answer := wire.HeadersAnswer{Direction: wire.ResponseDirection, OnBody: true, Body: body.Bytes()}
+		return st.send(func(r *wire.Response) { r.SetFrame(wire.AppendHeadersAnswer(nil, &answer)) })
+	}
+	var e wire.Echo
+	e.StartBody(wire.ResponseDirection, &body, came == lastChunkCame)
+	return st.echo(&e)
+}
+
+// spareName is by how many bytes a piece of a response may become longer in the memory that is made ready for it.
+const spareName = 64
+
+// answerHeldBack sends what is held back of a body that trailers end. In other modes nothing but the body's own
+// messages can carry it, and a whole body has nothing held back.
+func (st *stream) answerHeldBack() error {
+	if st.response.names == nil || st.modes.ResponseBody != wire.BodyFullDuplexStreamed {
+		return nil
+	}
+	var body wire.Body
+	body.Fill(0, st.response.names.Flush)
+	var e wire.Echo
+	e.StartBody(wire.ResponseDirection, &body, false)
 	return st.echo(&e)
 }
 
@@ -231,6 +304,9 @@ func (st *stream) responseID() string {
 func (st *stream) onResponseTrailers() error {
 	if st.moveResponse(trailersCame) == ignored {
 		return nil
+	}
+	if err := st.answerHeldBack(); err != nil {
+		return err
 	}
 	if err := st.send(func(r *wire.Response) { r.SetEmptyTrailers(wire.ResponseDirection) }); err != nil {
 		return err

@@ -48,6 +48,13 @@ type Scanner interface {
 	ErrorStatus() int // the HTTP status that an error event of the body names; 0 = there was none
 }
 
+// Restorer puts the model's name that a client asked for back into the body of a response, which it is given piece by
+// piece.
+type Restorer interface {
+	Append(dst, piece []byte) []byte // appends what becomes of a piece, and of what was held back before
+	Flush(dst []byte) []byte         // appends what is held back, at the end of the body
+}
+
 // Connection is the connection that a stream came on. Its methods are called by many streams at once.
 type Connection interface {
 	ID() messages.ConnectionID
@@ -103,6 +110,8 @@ type Configuration struct {
 	// Scan makes a scanner for a response of this content type to a request of this API; nil = there is nothing to
 	// find.
 	Scan func(api messages.API, contentType string) Scanner
+	// Restore makes a Restorer for a response of this content type; nil = the names in it stay as they are.
+	Restore func(contentType, served, asked string) Restorer
 	// Priorities holds the priority of requests by the name of their objective; of all others it is 0. It is only read.
 	Priorities map[string]int
 	// Rewrites has the models that serve in place of those that clients name; nil = none does.

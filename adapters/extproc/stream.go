@@ -61,14 +61,13 @@ type identity struct {
 
 // request holds what is known of the request.
 type request struct {
-	phase requestPhase // moved under mu
-	facts facts        // what its headers say
-	body  requestBody
-	door  door
-	model string // as the body names it; "" before the body was parsed
-	api   messages.API
-	// rewritten says that the body names another model by now, so that the proxy has to send this one.
-	rewritten bool
+	phase  requestPhase // moved under mu
+	facts  facts        // what its headers say
+	body   requestBody
+	door   door
+	model  string // as the body names it; "" before the body was parsed
+	api    messages.API
+	target string // the model that the body names by now, so that the proxy has to send this one; "" = not rewritten
 	// teaches says that tokens can be learnt from the response: it will report its usage, and its bytes can be compared
 	// with that. It is false before the body was parsed.
 	teaches bool

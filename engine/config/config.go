@@ -59,7 +59,8 @@ type Config struct {
 	Queueing *flow.Settings // how requests wait for room; nil = they do not, and the plan has no gate
 
 	Warnings []strictyaml.Problem // parts of the file that have no effect, in the order of its lines
-	// LightLane has what plugins of the file cannot do, or do otherwise, in the light lane, in the order of its lines.
+	// LightLane has what is not done, or done otherwise, in the light lane: by plugins of the file in the order of its
+	// lines, then by its sections.
 	LightLane []strictyaml.Problem
 }
 

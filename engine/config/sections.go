@@ -337,6 +337,10 @@ func (l *loader) rewrites(list []rewriteSection) {
 	if len(list) > 0 && len(l.config.Parsers) == 0 {
 		l.Warn("modelRewrites", "no parser reads the models of requests, so this has no effect")
 	}
+	if len(list) > 0 && len(l.config.Parsers) > 0 {
+		l.config.LightLane = append(l.config.LightLane, l.Remark("modelRewrites",
+			"answers name the model that served, not the one that the client asked for"))
+	}
 	names, models := map[string]int{}, map[string]string{}
 	for i, r := range list {
 		at := item("modelRewrites", i)

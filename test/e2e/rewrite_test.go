@@ -2,10 +2,13 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestEnvoyRewritesModels: the server receives the body of the client with another model in it and every other byte as
@@ -95,4 +98,113 @@ func TestEnvoyRewritesHeldBodies(t *testing.T) {
 			}
 		}
 	}
+}
+
+// streamPieces are events as three APIs have them, cut within names.
+var streamPieces = []string{
+	"data: {\"id\":\"chatcmpl-1\",\"model\":\"chat-ver", "sion-2\",\"choices\":[{\"delta\":{\"content\":" +
+		"\"\\\"model\\\":",
+	"\\\"chat-version-2\\\"\"}}]}\n\ndata: {\"model\" : \"chat-version-2", "\"}\r\n\r\n",
+	"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"content\":[],\"mod",
+	"el\":\"chat-version-2\"}}\n\n",
+	"event: response.created\ndata:{\"response\":{\"metadata\":{\"model\":\"chat-version-2\"}," +
+		"\"model\":\"chat-version-2\"}}\n\n",
+	"data: [DONE]\n\n",
+}
+
+// namesServers answer requests for a stream with streamPieces, and others with what they received.
+func namesServers(t *testing.T) []string {
+	t.Helper()
+	return handlers(t, 2, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Stream") == "" {
+			mirror(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, piece := range streamPieces {
+			_, _ = io.WriteString(w, piece)
+			w.(http.Flusher).Flush()
+			<-time.After(2 * time.Millisecond) // so that Envoy does not join them
+		}
+	})
+}
+
+// TestEnvoyPutsNamesBack: in the full lane the client reads the name that it asked for, and every other byte as the
+// server wrote it; in the light lane the target's name stays in all responses.
+func TestEnvoyPutsNamesBack(t *testing.T) {
+	const rules = "{apiVersion: llm-d.ai/v1, kind: EndpointPickerConfig, modelRewrites: [{name: canary, " +
+		"rules: [{matches: [{model: {value: chat}}], targets: [{modelRewrite: chat-version-2}]}]}]}"
+	full := []modes{pair("FULL_DUPLEX_STREAMED", "STREAMED"), pair("BUFFERED", "BUFFERED"),
+		pair("FULL_DUPLEX_STREAMED", "BUFFERED_PARTIAL"), pair("BUFFERED", "STREAMED")}
+	for lane, all := range map[string][]modes{overrideHostFull: full, overrideHost: nil} {
+		t.Run(lane, func(t *testing.T) {
+			servers := namesServers(t)
+			p := serve(t, servers, "--config-text", rules)
+			e := startEnvoy(t, lane, p.grpcPort, servers, everyMode(t, all))
+			e.asksPicker(t)
+			c := newClient(e.url)
+			t.Cleanup(c.close)
+			name := "chat"
+			if lane == overrideHost {
+				name = "chat-version-2"
+			}
+			for _, m := range append(all, modes{}) { // the last has no route of its own
+				for range 40 / (len(all) + 1) { // some of the light lane's are shown
+					putsNamesBack(t, c, m, name)
+				}
+			}
+		})
+	}
+}
+
+// putsNamesBack checks that answers name a model.
+func putsNamesBack(t *testing.T, c *client, m modes, name string) {
+	t.Helper()
+	for _, size := range []int{0, 20_000} {
+		more := strings.Repeat("x", size)
+		a := c.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody("chat", more, 4, false),
+			http.Header{modeField: {m.String()}})
+		if got, want := a.header.Get("X-Sum"), sum(chatBody("chat-version-2", more, 4, false)); got != want {
+			t.Errorf("%s: the server received another body than the one rewritten: %s", m, a.String())
+		}
+		if want := chatBody(name, more, 4, false); a.body != want {
+			t.Errorf("%s: got %.200s of %d bytes, want %.200s of %d", m, a.body, len(a.body), want, len(want))
+		}
+		if length := a.header.Get("Content-Length"); length != "" && length != strconv.Itoa(len(a.body)) {
+			t.Errorf("%s: content-length %s, want that of %d bytes", m, length, len(a.body))
+		}
+	}
+	got := c.raw(t, chatBody("chat", "", 4, true), http.Header{modeField: {m.String()}, "X-Stream": {"1"}})
+	want := strings.Join(streamPieces, "")
+	if name == "chat" {
+		kept := []string{"\\\"chat-version-2", "\\\"CHAT",
+			"metadata\":{\"model\":\"chat-version-2", "metadata\":{\"model\":\"CHAT"}
+		want = strings.NewReplacer(kept...).Replace(want)
+		want = strings.ReplaceAll(strings.ReplaceAll(want, "chat-version-2", "chat"), "CHAT", "chat-version-2")
+	}
+	if got != want {
+		t.Errorf("%s: got %q, want %q", m, got, want)
+	}
+}
+
+// raw returns the body of an answer as it came.
+func (c *client) raw(t *testing.T, body string, header http.Header) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.base+"/v1/chat/completions",
+		strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header = header.Clone()
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.http.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	read, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(read)
 }

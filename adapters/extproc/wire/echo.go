@@ -267,6 +267,14 @@ func (b *Body) Append(r *Request) {
 	*b.buf = r.AppendBody(*b.buf)
 }
 
+// Fill has add append to the body, with room for n bytes more made ready.
+func (b *Body) Fill(n int, add func(dst []byte) []byte) {
+	if need := b.Len() + n; b.buf == nil || cap(*b.buf) < need {
+		b.grow(need)
+	}
+	*b.buf = add(*b.buf)
+}
+
 // Splice puts text in the place of the bytes from..to.
 func (b *Body) Splice(from, to int, text []byte) {
 	if room := b.room(b.Len() + max(len(text)-(to-from), 0)); b.buf == nil || cap(*b.buf) < room {

@@ -125,6 +125,9 @@ func TestConfigCheckSaysWhatTheLightLaneChanges(t *testing.T) {
 			"schedulingProfiles: [{name: all, plugins: [{pluginRef: queue-scorer}]}]\n",
 			"-: light lane: line 6: plugins[2]: disagg-profile-handler: prefill and encode servers have a request's " +
 				"load until the headers of its response, not until its first token\n"},
+		"rewrites": {"- type: queue-scorer\nmodelRewrites: [{name: r, rules: [{targets: [{modelRewrite: m}]}]}]\n",
+			"-: light lane: line 5: modelRewrites: answers name the model that served, not the one that the client " +
+				"asked for\n"},
 		"a handler without stages": {text: "- type: queue-scorer\n- {type: disagg-profile-handler, parameters: " +
 			"{profiles: " +
 			"{decode: all}}}\nschedulingProfiles: [{name: all, plugins: [{pluginRef: queue-scorer}]}]\n"},

@@ -20,6 +20,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/files"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
+	"github.com/signalbox-epp/signalbox/adapters/parsers/modelname"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/config"
@@ -112,6 +113,12 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 		Headers:  l.Plan.Layout().Headers(),
 		Scan: func(api messages.API, contentType string) extproc.Scanner {
 			return parsers.NewResponseScanner(api, contentType)
+		},
+		Restore: func(contentType, served, asked string) extproc.Restorer {
+			if r := modelname.New(contentType, served, asked); r != nil {
+				return r
+			}
+			return nil
 		},
 	}
 	for _, name := range l.FlowHeaders {
