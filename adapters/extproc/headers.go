@@ -61,15 +61,16 @@ const unreadable = "*"
 // facts holds what we need of the headers of a request. Of several lines of one name the first counts, except that
 // content encodings add up.
 type facts struct {
-	path, contentType, contentEncoding string
-	clientID                           string
-	fairness, objective                aliased
-	target                             aliased // the model that is to serve; "" = the one that the body names
-	contentLength                      int64
-	limits                             clientLimits
-	subset                             messages.Subset
-	forged                             [len(ours)]bool        // the client sent that header of ours
-	declared                           []messages.HeaderValue // nil = the request has none of those that plugins read
+	paths                        [pathHeaders]string
+	contentType, contentEncoding string
+	clientID                     string
+	fairness, objective          aliased
+	target                       aliased // the model that is to serve; "" = the one that the body names
+	contentLength                int64
+	limits                       clientLimits
+	subset                       messages.Subset
+	forged                       [len(ours)]bool        // the client sent that header of ours
+	declared                     []messages.HeaderValue // nil = the request has none of those that plugins read
 }
 
 // clientLimits are how long things may take by the client's headers, as in messages.RequestArrived, and whether the
@@ -100,10 +101,11 @@ func (f *facts) read(in *wire.Request, declared []string) {
 func (f *facts) readHeader(key, value []byte) {
 	switch string(key) {
 	case ":path":
-		path, _, _ := bytes.Cut(value, []byte{'?'})
-		if first(&f.path, path, maxPathBytes); len(path) > maxPathBytes {
-			f.contentEncoding = unreadable // the end of the path says what the body is
-		}
+		f.readPath(ownPath, value)
+	case "x-original-path":
+		f.readPath(originalPath, value)
+	case "x-forwarded-path":
+		f.readPath(forwardedPath, value)
 	case "content-type":
 		first(&f.contentType, value, maxTypeBytes)
 	case "content-encoding":
@@ -140,6 +142,30 @@ func (f *facts) readHeader(key, value []byte) {
 		f.limits.ttft = cmp.Or(f.limits.ttft, duration(value, "ms"))
 	}
 }
+
+// The headers that name the path of a request, the one that counts most first.
+const (
+	ownPath = iota
+	originalPath
+	forwardedPath
+	pathHeaders
+)
+
+// pathless is the path by which a parser is chosen for a request of which no header names one.
+const pathless = "/v1/completions"
+
+func (f *facts) readPath(header int, value []byte) {
+	path, _, _ := bytes.Cut(value, []byte{'?'})
+	if first(&f.paths[header], path, maxPathBytes); len(path) > maxPathBytes && f.path() == f.paths[header] {
+		f.contentEncoding = unreadable // the end of the path says what the body is
+	}
+}
+
+// path returns the path of the request, without its query; "" = no header names one.
+func (f *facts) path() string { return cmp.Or(f.paths[:]...) }
+
+// parsedPath returns the path by which a parser is chosen.
+func (f *facts) parsedPath() string { return cmp.Or(f.path(), pathless) }
 
 // prefers reports whether a list of preferences has one by name.
 func prefers(list []byte, name string) bool {

@@ -145,6 +145,33 @@ func plainValues(m *ask) *ask {
 	return m
 }
 
+// The parser is chosen by the first of three headers that names a path, in whatever order they come.
+func TestPathOfTheParser(t *testing.T) {
+	for name, tc := range map[string]struct {
+		headers []string
+		want    string
+	}{
+		"its own": {[]string{"x-forwarded-path: /baz", "x-original-path: /bar", ":path: /foo?x-original-path=/q"},
+			"/foo"},
+		"original":       {[]string{"x-forwarded-path: /b", "x-original-path: /v1/messages?beta=true"}, "/v1/messages"},
+		"forwarded":      {[]string{"x-forwarded-path: /v1/messages?beta=true", "x-original-path: "}, "/v1/messages"},
+		"none":           {[]string{":method: POST"}, "/v1/completions"},
+		"the first line": {[]string{"x-original-path: /a", "x-original-path: /b"}, "/a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got string
+			r := newRig(setup{parser: func(path string, _ []byte) error {
+				got = path
+				return nil
+			}})
+			converse(t, r.serve(t), qH(more, tc.headers...), qB("{}", last))
+			if got != tc.want {
+				t.Errorf("the parser got path %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
 func TestRequestFacts(t *testing.T) {
 	type want struct{ Path, ClientID, Fairness string }
 	flood := []string{":path: /p"}
@@ -162,6 +189,8 @@ func TestRequestFacts(t *testing.T) {
 		"query": {qH(last, ":path: /p?q=1?2"), want{"/p", "", messages.DefaultFairness}},
 		"the first counts": {qH(last, ":path: /p", ":path: /q", "x-request-id: a", "x-request-id: b"),
 			want{"/p", "a", messages.DefaultFairness}},
+		"original path": {qH(last, "x-original-path: /p?q", "x-forwarded-path: /q"),
+			want{"/p", "", messages.DefaultFairness}},
 		"no path": {qH(last, ":method: GET"), want{"", "", messages.DefaultFairness}},
 		"odd paths": {qH(last, ":path: http://h//a/%2e"),
 			want{"http://h//a/%2e", "", messages.DefaultFairness}},

@@ -24,7 +24,7 @@ func (st *stream) ask(last event) error {
 	}
 	facts := &st.request.facts
 	req := messages.Request{
-		ID: st.id, ClientID: records.Label(facts.clientID), Path: records.Label(facts.path),
+		ID: st.id, ClientID: records.Label(facts.clientID), Path: records.Label(facts.path()),
 		BodyBytes: st.request.body.came, Subset: facts.subset, Visible: st.modes.ResponseBody != wire.BodyNone,
 		Headers: messages.TakeList(facts.declared), IfCached: facts.limits.ifCached,
 	}
@@ -69,7 +69,7 @@ func (st *stream) parse(last event, body []byte, req *messages.Request) error {
 		}
 	}
 	unread, facts := *req, &st.request.facts
-	err := st.under.Parser.Parse(facts.path, facts.contentType, facts.contentEncoding, body, req)
+	err := st.under.Parser.Parse(facts.parsedPath(), facts.contentType, facts.contentEncoding, body, req)
 	if err != nil && last == chunkCame && st.modes.RequestBody == wire.BodyBufferedPartial {
 		*req = unread // what came may be a part of the body
 		return nil
@@ -91,7 +91,7 @@ func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFaile
 	if !ok || req.Model == "" && (req.Form.API == messages.UnknownAPI || req.Form.API == messages.GenerateAPI) {
 		return messages.PickFailed{}
 	}
-	from, to, text := st.under.Parser.Rename(facts.path, facts.contentType, facts.contentEncoding, body, target)
+	from, to, text := st.under.Parser.Rename(facts.parsedPath(), facts.contentType, facts.contentEncoding, body, target)
 	if text == nil {
 		return messages.PickFailed{
 			Reason: messages.InvalidRequest,

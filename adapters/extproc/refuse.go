@@ -156,7 +156,7 @@ func (st *stream) sendRefusal(m messages.PickFailed) bool {
 	}
 	st.srv.cfg.Metrics.refusals[m.Reason].Inc()
 	frame := wire.AppendImmediate(nil, &wire.Immediate{
-		Status: r.status, Headers: st.refusalHeaders(r, m), Body: refusalBody(st.request.facts.path, r, m),
+		Status: r.status, Headers: st.refusalHeaders(r, m), Body: refusalBody(st.request.facts.path(), r, m),
 		Details: "signalbox_" + m.Reason.String(),
 	})
 	st.out.SetFrame(frame)
@@ -219,7 +219,7 @@ type modelEntry struct {
 // models returns the models of the pool if the request asks for their list and this process is to answer; none = a
 // model server answers.
 func (st *stream) models() []string {
-	path := strings.TrimSuffix(st.request.facts.path, "/")
+	path := strings.TrimSuffix(st.request.facts.paths[ownPath], "/")
 	if st.under.Models == nil || st.check || path != modelsPath {
 		return nil
 	}

@@ -62,6 +62,9 @@ var suffixes = []struct {
 	{"generate", SGLang, generateFormat},
 }
 
+// isBoundary reports whether a suffix may begin behind a byte of a path: gRPC has dots in the names of services.
+func isBoundary(c byte) bool { return c == '/' || c == '.' }
+
 // formatOf returns the format of a body that is sent to a path.
 func (fs Formats) formatOf(path string) format {
 	if i := strings.IndexAny(path, "?#"); i >= 0 {
@@ -72,7 +75,7 @@ func (fs Formats) formatOf(path string) format {
 	for i := range suffixes {
 		s := &suffixes[i]
 		rest, ends := strings.CutSuffix(path, s.end)
-		if ends && fs&s.of != 0 && len(s.end) > longest && (rest == "" || rest[len(rest)-1] == '/') {
+		if ends && fs&s.of != 0 && len(s.end) > longest && (rest == "" || isBoundary(rest[len(rest)-1])) {
 			found, longest = s.is, len(s.end)
 		}
 	}

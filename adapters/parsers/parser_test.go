@@ -252,7 +252,7 @@ func TestRecognised(t *testing.T) {
 		"completions":       true,
 		"/v1/mycompletions": false, "/v1/completions/abort": false, "/": false, "": false,
 		"/v1/moderations?completions":   false,
-		"/v1/x.Service/ChatCompletions": false,
+		"/v1/x.Service/ChatCompletions": false, "/v1/x.chat/completions": true, "/v1/x.completions": true,
 	}
 	for path, want := range tests {
 		if got := parse(t, path, `{"model":"m"}`); (got.Model == "m") != want {
