@@ -1,9 +1,6 @@
 package flow
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
 // band is the requests of one priority that began to wait under the same policies.
 //
@@ -12,26 +9,23 @@ import (
 type band struct {
 	priority int
 	settings BandSettings
-	most     int              // flows told apart
-	flows    map[string]*flow // by fairness id; at most most
-	shared   *flow            // of ids beyond that; nil = there were none
-	idle     idleFlows        // those of flows of which nothing waits
-	classes  []*class         // of which requests wait
-	total    Total
-	rank     int64   // of the flow that was served last; 0 before the first
-	served   uint64  // dispatches
-	due      float64 // dispatches that it is owed by its least share; 0 to below 2
+	ids
+	classes []*class // of which requests wait
+	total   Total
+	rank    int64   // of the flow that was served last; 0 before the first
+	served  uint64  // dispatches
+	due     float64 // dispatches that it is owed by its least share; 0 to below 2
 	guard
 }
 
-// flow is one flow of a band. It keeps its account while nothing of it waits.
+// flow is one flow of a band, of one fairness id or of all that share one. It keeps its account while nothing of it
+// waits.
 type flow struct {
-	id          string
-	account     Account
-	lines       []*line
-	bytes       int64 // of the bodies of its requests that wait
-	older, next *flow // in the list of idle flows
-	idle        bool
+	id      string
+	account Account
+	lines   []*line
+	bytes   int64 // of the bodies of its requests that wait
+	standing
 }
 
 // class is the requests of a band that may use the same endpoints. Its lines are never empty.
@@ -53,33 +47,7 @@ type line struct {
 }
 
 func newBand(priority int, s BandSettings, flows int) *band {
-	return &band{priority: priority, settings: s, most: flows, flows: map[string]*flow{}}
-}
-
-// flowOf returns the flow of an id. While there is no room for another one, the flow that has been idle for the
-// longest time makes way, and if none is idle the id shares a flow with others.
-func (b *band) flowOf(id string) *flow {
-	if f := b.flows[id]; f != nil {
-		return f
-	}
-	if len(b.flows) >= b.most {
-		oldest := b.idle.first
-		if oldest == nil {
-			if b.shared == nil {
-				b.shared = &flow{account: Account{Weight: 1}}
-			}
-			return b.shared
-		}
-		b.idle.remove(oldest)
-		delete(b.flows, oldest.id)
-	}
-	f := &flow{id: id, account: Account{Weight: 1}}
-	if w, ok := b.settings.Weights[id]; ok {
-		f.account.Weight = w
-	}
-	b.flows[id] = f
-	b.idle.add(f)
-	return f
+	return &band{priority: priority, settings: s, ids: newIDs(flows)}
 }
 
 // line returns the line of a flow and a class, which may be new and empty.
@@ -112,15 +80,18 @@ func (b *band) class(name Class) *class {
 
 // enter puts an entry in its line.
 func (b *band) enter(q *Queues, e *Entry) {
-	f := b.flowOf(e.Flow.Fairness)
+	f := b.flowOf(q, e.Flow.Fairness)
 	l := b.line(f, e.Class)
 	e.Handle = Handle{}
 	l.queue.Push(e)
 	e.line = l
 	b.total.add(e)
 	if f.account.Requests == 0 {
-		b.idle.remove(f)
+		b.busy(f)
 		q.join(b, f)
+	}
+	if f == b.shared {
+		b.share(e)
 	}
 	f.account.Requests++
 	f.bytes += e.Bytes
@@ -133,6 +104,9 @@ func (b *band) leave(q *Queues, e *Entry) {
 	l := e.line
 	f := l.flow
 	e.line = nil
+	if f == b.shared {
+		b.unshare(e)
+	}
 	b.total.remove(e)
 	f.account.Requests--
 	f.bytes -= e.Bytes
@@ -149,17 +123,8 @@ func (b *band) leave(q *Queues, e *Entry) {
 	if len(l.class.lines) == 0 {
 		b.classes = without(b.classes, l.class)
 	}
-	if f.account.Requests == 0 && f != b.shared {
-		b.idle.add(f)
-	}
-}
-
-// settle lists the flows of which nothing waits as idle, after the lines were made anew.
-func (b *band) settle() {
-	for _, id := range slices.Sorted(maps.Keys(b.flows)) {
-		if f := b.flows[id]; f.account.Requests == 0 && !f.idle {
-			b.idle.add(f)
-		}
+	if f.account.Requests == 0 {
+		b.rest(f, q.now)
 	}
 }
 
@@ -278,24 +243,6 @@ func (f *flow) last() (last *Entry) {
 	return last
 }
 
-// accountWith returns what the account of a flow would be with one request more. A flow that is not known yet has none
-// waiting.
-func (b *band) accountWith(id string) Account {
-	a := Account{Weight: 1}
-	switch f := b.flows[id]; {
-	case f != nil:
-		a = f.account
-	case b.shared != nil && len(b.flows) >= b.most && b.idle.first == nil:
-		a = b.shared.account
-	default:
-		if w, ok := b.settings.Weights[id]; ok {
-			a.Weight = w
-		}
-	}
-	a.Requests++
-	return a
-}
-
 // before reports whether it is the turn of l rather than of other.
 func (l *line) before(other *line) bool {
 	if l.rank != other.rank {
@@ -356,34 +303,4 @@ func (c *class) down(i int) {
 func (c *class) swap(i, j int) {
 	c.lines[i], c.lines[j] = c.lines[j], c.lines[i]
 	c.lines[i].place, c.lines[j].place = i, j
-}
-
-// idleFlows lists the flows of which nothing waits, the one that has been idle for the longest time first.
-type idleFlows struct{ first, last *flow }
-
-func (l *idleFlows) add(f *flow) {
-	f.idle, f.older, f.next = true, l.last, nil
-	if l.last == nil {
-		l.first = f
-	} else {
-		l.last.next = f
-	}
-	l.last = f
-}
-
-func (l *idleFlows) remove(f *flow) {
-	if !f.idle {
-		return
-	}
-	if f.older == nil {
-		l.first = f.next
-	} else {
-		f.older.next = f.next
-	}
-	if f.next == nil {
-		l.last = f.older
-	} else {
-		f.next.older = f.older
-	}
-	f.idle, f.older, f.next = false, nil, nil
 }

@@ -20,11 +20,7 @@ func (q *Queues) Charge(key messages.FlowKey, t Tokens) {
 		if b != newest && b.flows[key.Fairness] == nil {
 			continue // an older band, in which nothing of the flow ever waited
 		}
-		f := b.flowOf(key.Fairness)
-		if f.idle {
-			b.idle.remove(f)
-			b.idle.add(f)
-		}
+		f := b.payer(key.Fairness, q.now)
 		if (b.total == Total{}) {
 			q.join(b, f)
 			b.rank = max(b.rank, q.rank(b, &f.account, nil))

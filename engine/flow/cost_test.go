@@ -9,12 +9,18 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// crowd has so many requests wait, of so many flows in ten bands, and returns what was made.
+// crowd has so many requests wait, of so many flows in ten bands that are known there, and returns what was made.
 func crowd(b *testing.B, q *flow.Queues, flows, requests int) []*flow.Entry {
 	b.Helper()
 	names := make([]string, max(flows/10, 1))
 	for i := range names {
 		names[i] = fmt.Sprint("tenant-", i)
+	}
+	for i := range 16 * max(flows, 1) {
+		q.Push(&flow.Entry{Flow: messages.FlowKey{
+			Fairness: names[i/10%len(names)], Priority: i % min(flows, 10),
+		}})
+		q.Next(anyRoom)
 	}
 	made := make([]*flow.Entry, requests)
 	for i := range made {

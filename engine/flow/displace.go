@@ -112,7 +112,7 @@ func (q *Queues) peer(e *Entry, over Total) *Entry {
 	if last == nil || last.Bytes < over.Bytes {
 		return nil
 	}
-	if own := b.accountWith(e.Flow.Fairness); most <= q.excess(b, &own, e) {
+	if own := b.accountWith(e.Flow.Fairness, q.now); most <= q.excess(b, &own, e) {
 		return nil
 	}
 	return last

@@ -149,9 +149,8 @@ func (q *Queues) rebuild(b *band) {
 	for _, f := range b.flows {
 		f.lines, f.account.Requests, f.bytes = nil, 0, 0
 	}
-	if b.shared != nil {
-		b.shared.lines, b.shared.account.Requests, b.shared.bytes = nil, 0, 0
-	}
+	b.shared.lines, b.shared.account.Requests, b.shared.bytes = nil, 0, 0
+	clear(b.sharing)
 	b.classes, b.total = nil, Total{}
 	for _, e := range q.All() {
 		if e.band == b {
@@ -159,5 +158,5 @@ func (q *Queues) rebuild(b *band) {
 			b.enter(q, e)
 		}
 	}
-	b.settle()
+	b.restAll(q.now)
 }

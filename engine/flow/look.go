@@ -66,7 +66,7 @@ func (q *Queues) Look(now time.Time, most int, room func(*Entry) bool) []message
 		for _, f := range b.flows {
 			flows = append(flows, f.state(now, firsts))
 		}
-		if b.shared != nil {
+		if b.shared.account != (Account{Weight: 1}) {
 			shared := b.shared.state(now, firsts)
 			shared.Shared = true
 			flows = append(flows, shared)

@@ -114,7 +114,7 @@ func (q *Queues) put(e *Entry) {
 // room in one band must have none in lower ones. If there is none for a request that crowds, it is asked about one of
 // the class that does not.
 func (q *Queues) Next(room func(*Entry) bool) *Entry {
-	q.settleFloors()
+	q.settle()
 	for _, b := range q.bands {
 		if b.due < 1-1e-9 { // shares add up to 1 but for rounding
 			continue
@@ -166,14 +166,19 @@ type floors struct {
 // returned.
 func (q *Queues) Floored() bool { return q.floored }
 
-// settleFloors counts the last dispatch, if it was not in vain: each band that waits is owed its least share of one,
-// and the one that was served has had one. What a band is owed does not grow while it finds no room, or has nothing
-// waiting.
-func (q *Queues) settleFloors() {
+// settle counts the last dispatch, if it was not in vain: for its id, and for what bands are owed.
+func (q *Queues) settle() {
 	e := q.dispatched
 	if q.dispatched = nil; e == nil {
 		return
 	}
+	q.settleFloors(e)
+	q.prove(e.band, e.Flow.Fairness)
+}
+
+// settleFloors counts a dispatch: each band that waits is owed its least share of one, and the one that was served has
+// had one. What a band is owed does not grow while it finds no room, or has nothing waiting.
+func (q *Queues) settleFloors(e *Entry) {
 	for _, b := range q.bands {
 		if b.due += b.settings.MinShare; b == e.band {
 			b.due--

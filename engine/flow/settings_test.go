@@ -1,7 +1,6 @@
 package flow_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/orderings"
 	"github.com/signalbox-epp/signalbox/engine/queues"
-	"github.com/signalbox-epp/signalbox/messages"
 )
 
 func builtIn() flow.Policies {
@@ -49,30 +47,5 @@ func TestPatience(t *testing.T) {
 	s.Without = 0
 	if _, without := s.Patience(0, 0); without != day {
 		t.Errorf("a wait without an end takes %v, want a day", without)
-	}
-}
-
-// A million ids beside a thousand tenants take the share of one of them.
-func TestMillionIDsTakeOneShare(t *testing.T) {
-	q, w := flow.New(everywhere(band(fcfs, robin, flow.Limits{}), flow.Limits{})), new(waiting)
-	tenants := flow.DefaultFlows
-	for i := range tenants {
-		push(t, q, w.of(fmt.Sprint("tenant-", i), 0), w.of(fmt.Sprint("tenant-", i), 0))
-	}
-	first := w.made + 1
-	for i := range 1_000_000 {
-		push(t, q, w.of(fmt.Sprint(i), 0))
-		if i >= 2000 { // their clients have no patience
-			q.Remove(first + messages.RequestID(i-2000))
-		}
-	}
-	served := map[bool]int{}
-	for range 2 * (tenants + 1) {
-		e := q.Next(anyRoom)
-		served[e.Request >= first]++
-	}
-	if served[true] != 2 || served[false] != 2*tenants {
-		t.Errorf("in two rounds the million has %d turns, the tenants %d; want 2 and %d", served[true], served[false],
-			2*tenants)
 	}
 }
