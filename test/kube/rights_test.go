@@ -20,12 +20,17 @@ func (s *space) user(name string) string {
 // grant gives a service account rights to read resources of its namespace.
 func (s *space) grant(name, group, resource string) {
 	s.t.Helper()
+	s.grantVerbs(name, group, resource, "get", "list", "watch")
+}
+
+func (s *space) grantVerbs(name, group, resource string, verbs ...string) {
+	s.t.Helper()
 	path := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + s.name
 	role := name + "-" + resource
 	s.must(http.MethodPost, path+"/roles", "", object{
 		"metadata": object{"name": role},
 		"rules": []object{{"apiGroups": []string{group}, "resources": []string{resource},
-			"verbs": []string{"get", "list", "watch"}}},
+			"verbs": verbs}},
 	})
 	s.must(http.MethodPost, path+"/rolebindings", "", object{
 		"metadata": object{"name": role},

@@ -89,9 +89,10 @@ func (l endpointsLog) change(c discovery.Change) {
 // follow tells the picker the endpoints of a source, until the tree is closed.
 func (t *tree) follow(ctx context.Context, source endpointSource) {
 	t.source = source
-	if pods, ok := source.(*kube.Discovery); ok {
+	if pods, ok := source.(*pods); ok {
 		t.known = pods.Known
 		t.registry.MustRegister(pods.Collectors()...)
+		t.elect(ctx, pods.election)
 		pods.TellExtras(func(e kube.Extras) {
 			t.configuration.add(config.Additions{Objectives: e.Objectives, Rewrites: e.Rewrites})
 		})

@@ -84,7 +84,14 @@ func (t *tree) ready() error {
 			return err
 		}
 	}
-	return t.firstLook.over(t.picker.Pool().Snapshot(), t.configuration.current.Load().asks, time.Now())
+	if err := t.firstLook.over(t.picker.Pool().Snapshot(), t.configuration.current.Load().asks,
+		time.Now()); err != nil {
+		return err
+	}
+	if t.election != nil { // last, so that a standby is warm
+		return t.election.Leads()
+	}
+	return nil
 }
 
 // firstLookWithin is how long a start waits for the first sample of every endpoint: as long as a fetch may take.

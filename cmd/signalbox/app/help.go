@@ -34,7 +34,7 @@ var commandGroups = []group{
 var flagGroups = []group{
 	{"Endpoints and configuration", []string{"endpoints", "config-file", "config-text"}},
 	{"Kubernetes", []string{"pool-name", "pool-namespace", "pool-group", "endpoint-selector", "endpoint-target-ports",
-		"kubeconfig", "discovery-cache"}},
+		"kubeconfig", "discovery-cache", "ha-enable-leader-election"}},
 	{"Ports", []string{"bind", "grpc-port", "grpc-health-port", "metrics-port", "health-checking", "open-debug",
 		"enable-pprof"}},
 	{"TLS and tokens", []string{"secure-serving", "cert-path", "client-ca-file", "metrics-cert-dir",

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/signalbox-epp/signalbox/adapters/discovery/kube"
+	"github.com/signalbox-epp/signalbox/adapters/election"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
 
@@ -22,6 +23,7 @@ type poolOptions struct {
 	selector                           string
 	targetPorts                        []int
 	kubeconfig, cache                  string
+	elects                             bool // one of several pickers leads
 	tracing, experimental              bool // flags of the reference's chart that have no effect
 }
 
@@ -38,6 +40,8 @@ func (o *poolOptions) register(f *pflag.FlagSet) {
 		"the pod's service account")
 	f.StringVar(&o.cache, "discovery-cache", "", "file that keeps the last known endpoints of Kubernetes, for a start "+
 		"while its API server is away")
+	f.BoolVar(&o.elects, "ha-enable-leader-election", false, "of several pickers of the pool one is ready, the others "+
+		"stand by; without it all serve at once")
 	f.BoolVar(&o.tracing, "tracing", false, "without effect: no spans are sent; explain says what became of a request")
 	f.BoolVar(&o.experimental, "allow-experimental-plugins", false,
 		"without effect: every plugin type that is there may be named")
@@ -111,7 +115,7 @@ func (o *poolOptions) checkDiscovery(path string) error {
 		return errors.New("no endpoints: name a file with --endpoints, configure file-discovery, or name pods of " +
 			"Kubernetes with --pool-name or --endpoint-selector")
 	}
-	return nil
+	return o.checkElection(path)
 }
 
 // namespace returns the pool's namespace.
@@ -119,9 +123,15 @@ func (o *poolOptions) namespace() string {
 	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), kube.Namespace(), "default")
 }
 
+// pods is Kubernetes: what follows pods, and what claims the lease; nil = all pickers serve at once.
+type pods struct {
+	*kube.Discovery
+	election *election.Election
+}
+
 // openPods makes what follows the pods of Kubernetes. It needs to know where the API server is; whether it answers
 // shows later.
-func (o *options) openPods(log *telemetry.Log) (*kube.Discovery, error) {
+func (o *options) openPods(log *telemetry.Log) (*pods, error) {
 	flag := "--pool-name"
 	if o.selector != "" {
 		flag = "--endpoint-selector"
@@ -140,7 +150,11 @@ func (o *options) openPods(log *telemetry.Log) (*kube.Discovery, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	return d, nil
+	elects, err := o.openElection(cluster, log)
+	if err != nil {
+		return nil, fmt.Errorf("--ha-enable-leader-election: %w", err)
+	}
+	return &pods{d, elects}, nil
 }
 
 // origin returns where the endpoints come from, as fields of the log.

@@ -165,3 +165,32 @@ func TestFlagsOfTheReferencesChart(t *testing.T) {
 		}
 	}
 }
+
+// The lease has the reference's name, and a leader needs Kubernetes.
+func TestLeaseOfTheElection(t *testing.T) {
+	t.Setenv("NAMESPACE", "prod")
+	selector := []string{"--endpoint-selector", "a=b", "--endpoint-target-ports", "1"}
+	for _, c := range []struct {
+		pod  string
+		args []string
+		want string
+	}{
+		{"", []string{"--pool-name", "llama"}, "epp-prod-llama.llm-d.ai"},
+		{"picker-6d5f-x2k4q", []string{"--pool-name", "llama"}, "epp-prod-llama.llm-d.ai"},
+		{"picker-6d5f-x2k4q", selector, "epp-prod-picker.llm-d.ai"},
+		{"picker-0", selector, "epp-prod-selector-42144f39.llm-d.ai"},
+		{"", selector, "epp-prod-selector-42144f39.llm-d.ai"},
+	} {
+		t.Setenv("POD_NAME", c.pod)
+		if got := parsed(t, c.args...).lease(); got != c.want {
+			t.Errorf("POD_NAME=%q %q: got %s, want %s", c.pod, c.args, got, c.want)
+		}
+		if got := processName(); c.pod != "" && got != c.pod || got == "" {
+			t.Errorf("POD_NAME=%q: the name of the process is %q", c.pod, got)
+		}
+	}
+	_, err := parsed(t, "--endpoints", "e.yaml", "--pool-name", "p", "--ha-enable-leader-election").load(t.Context())
+	if err == nil || !strings.HasPrefix(err.Error(), "--ha-enable-leader-election: want --pool-name or ") {
+		t.Errorf("with a file: %v", err)
+	}
+}

@@ -231,13 +231,14 @@ const (
 	cutWithin = 2 * time.Second
 )
 
-// stop shuts down, in this order: it reports that it shuts down, gives Envoy the delay to notice, refuses what waits
-// for room, lets streams end, cuts the rest, then ends the actors.
+// stop shuts down, in this order: it reports that it shuts down, gives up the lease, gives Envoy the delay to notice,
+// refuses what waits for room, lets streams end, cuts the rest, then ends the actors.
 func (s *server) stop(delay time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.drainTimeout)
 	defer cancel()
 	s.health.Shutdown()
 	s.tree.draining.Store(true)
+	s.tree.giveUpLease()
 	sleep(ctx, delay) // Envoy's health checks notice meanwhile: an idle server may be asked any moment
 	s.tree.picker.CloseLine()
 	s.drain(ctx)

@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/outlier"
 	"github.com/signalbox-epp/signalbox/actors/scraper"
 	"github.com/signalbox-epp/signalbox/adapters/accesslog"
+	"github.com/signalbox-epp/signalbox/adapters/election"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/adapters/peers"
@@ -50,6 +51,7 @@ type lifecycle struct {
 	known     func() error // what is not known yet of the endpoints; nil = readiness, once reached, is not lost
 	firstLook firstLook
 	draining  atomic.Bool
+	election  *election.Election // nil = all pickers serve at once
 }
 
 // randomNumbers are drawn at the start.
@@ -171,9 +173,11 @@ func (t *tree) close(ctx context.Context) error {
 	if t.configuration != nil {
 		t.configuration.close()
 	}
+	gaveUp := t.giveUpLease()
 	if t.source != nil {
 		t.source.Close()
 	}
+	within(giveUpWithin, gaveUp)
 	if t.picker == nil {
 		t.release()
 		return nil

@@ -128,10 +128,8 @@ var absentFlags = map[string]string{
 	"grpc-max-send-msg-size":              "leave it out: what is sent is never longer than what came",
 	"disable-endpoint-subset-filter":      "leave it out, and send no subset hint where all endpoints may serve",
 	"refresh-prometheus-metrics-interval": "leave it out: the gauges of the pool are computed at each scrape",
-	"ha-enable-leader-election": "leave it out: several Signalboxes serve at the same time, see " +
-		"envoy-config --other-picker",
-	"enable-grpc-stream-metrics":     "leave it out: the metrics of streams are always there",
-	"fairness-id-metric-label-limit": "leave it out: names of flows are bounded by the size of the metrics page",
+	"enable-grpc-stream-metrics":          "leave it out: the metrics of streams are always there",
+	"fairness-id-metric-label-limit":      "leave it out: names of flows are bounded by the size of the metrics page",
 
 	"total-queued-requests-metric":     engineIsFound,
 	"total-running-requests-metric":    engineIsFound,

@@ -40,7 +40,7 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 		"completion zhs":   `unknown command "signalbox completion zhs", did you mean zsh?; see signalbox completion --help`,
 		"completion zsh x": `signalbox completion zsh takes no arguments: got "x"; see signalbox completion zsh --help`,
 		"--trcing":         "unknown flag: --trcing, did you mean --tracing?; see signalbox --help",
-		"--ha-enable-leader-electio": "unknown flag: --ha-enable-leader-electio; --ha-enable-leader-election of the " +
+		"--grpc-max-send-msg-siz": "unknown flag: --grpc-max-send-msg-siz; --grpc-max-send-msg-size of the " +
 			"reference EPP is not supported yet",
 		"sim --tracing":           "unknown flag: --tracing; see signalbox sim --help",
 		"--grpc-port many":        `--grpc-port: got "many", want a whole number`,
