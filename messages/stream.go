@@ -21,6 +21,7 @@ type PickMade struct {
 	// with --emit-endpoint-scores.
 	Scores List[EndpointScore]
 	Queue  QueueTime
+	Engine string // of the first destination, as its labels name it; "" = they do not
 }
 
 // QueueTime is how long a request waited for room before its pick. It is zero if its configuration has no gate.

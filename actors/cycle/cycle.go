@@ -244,7 +244,7 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	c.offer(ctx)
 	made := messages.PickMade{
 		Destinations: messages.ListOf(out.Sent...), Headers: out.Decision.Headers, Responses: out.Responses,
-		Queue: c.queueTime(),
+		Queue: c.queueTime(), Engine: c.served.Engine,
 	}
 	if c.deps.EmitScores {
 		made.Scores = c.deps.Scheduler.Scores(&out.Decision)

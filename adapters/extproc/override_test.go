@@ -19,6 +19,10 @@ func (w weighty) Parse(_, _, _ string, _ []byte, into *messages.Request) error {
 	return nil
 }
 
+func (weighty) SetPriority(string, string, string, []byte, int) (from, to int, text []byte) {
+	return 0, 0, nil
+}
+
 func (weighty) Rename(string, string, string, []byte, string) (from, to int, text []byte) {
 	return 0, 0, nil
 }

@@ -101,7 +101,7 @@ func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFaile
 	if !st.request.body.splice(from, to, text) {
 		return st.noMemory()
 	}
-	st.request.target = target
+	st.request.target, st.request.spliced = target, true
 	if ruled {
 		st.srv.cfg.Metrics.decisions.count(decision.Rewrite, req.Model, target)
 	}
@@ -172,6 +172,9 @@ func (st *stream) await() messages.StreamMsg {
 // forward answers with the pick. Then it gives the body back if the proxy keeps no copy of it, and answers the
 // trailers if they came last.
 func (st *stream) forward(m messages.PickMade, last event) error {
+	if failed := st.setPriority(&m); failed.Reason != messages.NoReason {
+		return st.refuseNow(failed)
+	}
 	if err := st.sendPick(m, last); err != nil {
 		return err
 	}
@@ -191,6 +194,33 @@ func (st *stream) forward(m messages.PickMade, last event) error {
 	return nil
 }
 
+// vllm is the engine that serves low priorities first, as none other does.
+const vllm = "vllm"
+
+// setPriority writes the request's priority into its body, if the configuration says so, in the place of one that the
+// client has sent. It leaves a body alone that is not here or not read. It returns why the request is refused, if it
+// is.
+func (st *stream) setPriority(m *messages.PickMade) messages.PickFailed {
+	if !st.under.SetsPriority {
+		return messages.PickFailed{}
+	}
+	facts, body := &st.request.facts, &st.request.body
+	priority := facts.flow(st.under).Priority
+	if strings.EqualFold(m.Engine, vllm) {
+		priority = -priority
+	}
+	from, to, text := st.under.Parser.SetPriority(facts.parsedPath(), facts.contentType, facts.contentEncoding,
+		body.bytes(), priority)
+	if text == nil {
+		return messages.PickFailed{}
+	}
+	if !body.splice(from, to, text) {
+		return st.noMemory()
+	}
+	st.request.spliced = true
+	return messages.PickFailed{}
+}
+
 // sendPick answers the headers or, in a mode in which the proxy holds both, the body. After it a drain leaves the
 // request alone.
 func (st *stream) sendPick(m messages.PickMade, last event) error {
@@ -199,7 +229,7 @@ func (st *stream) sendPick(m messages.PickMade, last event) error {
 	for _, h := range m.Headers.All() {
 		set = append(set, wire.Header{Key: h.Name, Value: h.Value})
 	}
-	if st.request.target != "" && st.request.facts.contentLength > 0 {
+	if st.request.spliced && st.request.facts.contentLength > 0 {
 		set = append(set, wire.Header{Key: "content-length", Value: strconv.Itoa(len(st.request.body.bytes()))})
 	}
 	answer := wire.HeadersAnswer{
@@ -207,7 +237,7 @@ func (st *stream) sendPick(m messages.PickMade, last event) error {
 		Set: set, Remove: st.request.facts.unset(set), ClearRouteCache: true,
 		Metadata: []wire.Namespace{{Name: lbNamespace, Fields: st.metadata(list), Structs: scores(m)}},
 	}
-	if st.request.target != "" && answer.OnBody {
+	if st.request.spliced && answer.OnBody {
 		answer.Body = st.request.body.bytes()
 	}
 	sent := lastPickSent

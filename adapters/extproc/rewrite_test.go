@@ -27,6 +27,15 @@ func (a angled) Parse(_, _, _ string, body []byte, into *messages.Request) error
 	return nil
 }
 
+// SetPriority sets what stands between # and #.
+func (angled) SetPriority(_, _, encoding string, body []byte, priority int) (from, to int, text []byte) {
+	from, to = bytes.IndexByte(body, '#')+1, bytes.LastIndexByte(body, '#')
+	if from <= 0 || encoding != "" {
+		return 0, 0, nil
+	}
+	return from, to, strconv.AppendInt(nil, int64(priority), 10)
+}
+
 func (a angled) Rename(_, _, encoding string, body []byte, model string) (from, to int, text []byte) {
 	if encoding != "" {
 		return 0, 0, nil

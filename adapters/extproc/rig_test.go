@@ -95,6 +95,10 @@ type parse func(path string, body []byte) error
 
 func (p parse) Parse(path, _, _ string, body []byte, _ *messages.Request) error { return p(path, body) }
 
+func (parse) SetPriority(string, string, string, []byte, int) (from, to int, text []byte) {
+	return 0, 0, nil
+}
+
 func (p parse) Rename(string, string, string, []byte, string) (from, to int, text []byte) {
 	return 0, 0, nil
 }

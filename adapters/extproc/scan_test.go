@@ -184,6 +184,10 @@ func TestFirstTokenIsOutput(t *testing.T) {
 // formed is a parser of messages.
 type formed struct{}
 
+func (formed) SetPriority(string, string, string, []byte, int) (from, to int, text []byte) {
+	return 0, 0, nil
+}
+
 func (formed) Rename(string, string, string, []byte, string) (from, to int, text []byte) {
 	return 0, 0, nil
 }

@@ -37,6 +37,8 @@ type Parser interface {
 	// Rename returns what to put in the place of the bytes from..to of a body so that it names another model. Without
 	// text it cannot be done.
 	Rename(path, contentType, contentEncoding string, body []byte, model string) (from, to int, text []byte)
+	// SetPriority does likewise for the priority by which a model server schedules the request.
+	SetPriority(path, contentType, contentEncoding string, body []byte, priority int) (from, to int, text []byte)
 }
 
 // Scanner looks for what the body of a response says about itself. It is given the body piece by piece.
@@ -122,6 +124,8 @@ type Configuration struct {
 	// Models returns the models of the whole pool, sorted; it answers GET /v1/models in place of a model server. nil =
 	// a model server answers, as it does if none are known.
 	Models func() []string
+	// SetsPriority says that the priority of a request is written into its body.
+	SetsPriority bool
 	// Flows are the places of the headers that name the flow of a request without a fairness id, best first.
 	Flows []int
 }

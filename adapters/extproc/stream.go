@@ -67,7 +67,9 @@ type request struct {
 	door   door
 	model  string // as the body names it; "" before the body was parsed
 	api    messages.API
-	target string // the model that the body names by now, so that the proxy has to send this one; "" = not rewritten
+	target string // the model that the body names by now; "" = not rewritten
+	// spliced says that the body has changed, so that the proxy has to send this one.
+	spliced bool
 	// teaches says that tokens can be learnt from the response: it will report its usage, and its bytes can be compared
 	// with that. It is false before the body was parsed.
 	teaches bool

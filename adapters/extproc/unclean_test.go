@@ -104,6 +104,10 @@ func (s *seen) Parse(path, contentType, contentEncoding string, _ []byte, _ *mes
 	return nil
 }
 
+func (*seen) SetPriority(string, string, string, []byte, int) (from, to int, text []byte) {
+	return 0, 0, nil
+}
+
 func (*seen) Rename(string, string, string, []byte, string) (from, to int, text []byte) {
 	return 0, 0, nil
 }

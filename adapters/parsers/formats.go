@@ -102,6 +102,16 @@ func (f format) api() messages.API {
 	return messages.UnknownAPI
 }
 
+// hasPriority reports whether model servers schedule requests of this format by a priority in their body.
+func (f format) hasPriority() bool {
+	switch f {
+	case chatFormat, completionFormat, responsesFormat, embeddingFormat, imageFormat, messagesFormat, tokensFormat:
+		return true
+	case unknownFormat, namedFormat, generateFormat, formFormat:
+	}
+	return false
+}
+
 // limitedByTokens reports whether max_tokens limits the output.
 func (f format) limitedByTokens() bool {
 	return f == chatFormat || f == completionFormat || f == messagesFormat

@@ -137,7 +137,7 @@ func (p *Parser) Rename(path, contentType, contentEncoding string, body []byte, 
 	case p.formats.formatOf(path) == generateFormat: // SGLang has no member model, and refuses what it does not know
 		return 0, 0, nil
 	case p.formats.formatOf(path) != unknownFormat && isJSON(contentType):
-		return renameObject(body, model)
+		return setMember(body, "model", quote(model))
 	case isForm(contentType):
 		value := formModel(contentType, body)
 		if value == nil {
@@ -149,8 +149,24 @@ func (p *Parser) Rename(path, contentType, contentEncoding string, body []byte, 
 	return 0, 0, nil
 }
 
-// renameObject is Rename for a JSON object.
-func renameObject(body []byte, model string) (from, to int, text []byte) {
+// SetPriority returns what to put in the place of the bytes from..to of a body, so that its top object has this
+// priority, and not another one that it came with, and is the same otherwise.
+//
+// The text is nil for a body of a format that model servers do not schedule by priority, for one that is no whole JSON
+// object, and for one with a content encoding.
+func (p *Parser) SetPriority(path, contentType, contentEncoding string, body []byte, priority int) (from, to int,
+	text []byte) {
+	if list, ok := codings(contentEncoding); !ok || list.n > 0 || !isJSON(contentType) ||
+		!p.formats.formatOf(path).hasPriority() {
+		return 0, 0, nil
+	}
+	return setMember(body, "priority", strconv.AppendInt(nil, int64(priority), 10))
+}
+
+// setMember returns what to put in the place of the bytes from..to of a JSON object, so that its member of this name
+// has this value. Of one that stands twice that is the last value; an object without it gets it as its first member.
+// The text is nil for what is no object.
+func setMember(body []byte, name string, value []byte) (from, to int, text []byte) {
 	s := scanner{body: body}
 	if bytes.HasPrefix(body, byteOrderMark) {
 		s.pos = len(byteOrderMark)
@@ -161,13 +177,13 @@ func renameObject(body []byte, model string) (from, to int, text []byte) {
 	first, members, found := s.pos+1, false, false
 	for more := s.open('}'); more; more = s.next('}') {
 		key, ok := s.key()
-		isModel := string(key) == "model"
+		isWanted := string(key) == name
 		s.peek()
 		start := s.pos
 		if !ok || !s.skip() {
 			return 0, 0, nil
 		}
-		if members = true; isModel {
+		if members = true; isWanted {
 			from, to, found = start, s.pos, true
 		}
 	}
@@ -175,9 +191,9 @@ func renameObject(body []byte, model string) (from, to int, text []byte) {
 	case s.want != "":
 		return 0, 0, nil
 	case found:
-		return from, to, quote(model)
+		return from, to, value
 	}
-	text = append([]byte(`"model":`), quote(model)...)
+	text = append([]byte(`"`+name+`":`), value...)
 	if members {
 		text = append(text, ',')
 	}

@@ -1,6 +1,7 @@
 package parsers_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -81,6 +82,53 @@ func TestRename(t *testing.T) {
 			var req messages.Request
 			if err := parser.Parse(path, contentType, tc.encoding, []byte(got), &req); err != nil || req.Model == "" {
 				t.Errorf("%s: read again: model %q, %v", got, req.Model, err)
+			}
+		})
+	}
+}
+
+func TestSetPriority(t *testing.T) {
+	tests := map[string]struct {
+		path, contentType, encoding, body string
+		priority                          int
+		want                              string // "" = it cannot be set
+	}{
+		"none": {body: `{ "model":"a"}`, priority: 10, want: `{"priority":10, "model":"a"}`},
+		"spaces, order and numbers stay": {
+			body:     "{ \"n\" : 12345678901234567890,\t\"priority\" : {\"a\":[1]} ,\"x\":\"\\u00e9\"}\n",
+			priority: -2147483648,
+			want:     "{ \"n\" : 12345678901234567890,\t\"priority\" : -2147483648 ,\"x\":\"\\u00e9\"}\n",
+		},
+		"only that of the top": {body: `{"metadata":{"priority":1},"priority":7}`,
+			want: `{"metadata":{"priority":1},"priority":0}`},
+		"twice":           {body: `{"priority":1,"priority":2}`, priority: 3, want: `{"priority":1,"priority":3}`},
+		"escaped key":     {body: `{"priorit\u0079":1}`, priority: 3, want: `{"priorit\u0079":3}`},
+		"empty object":    {body: `{}`, priority: 1, want: `{"priority":1}`},
+		"byte order mark": {body: "\xef\xbb\xbf{}", priority: 1, want: "\xef\xbb\xbf{\"priority\":1}"},
+		"messages":        {path: "/v1/messages", body: `{}`, priority: 1, want: `{"priority":1}`},
+		"responses":       {path: "/v1/responses", body: `{}`, priority: 1, want: `{"priority":1}`},
+		"embeddings":      {path: "/v1/embeddings", body: `{}`, priority: 1, want: `{"priority":1}`},
+		"vLLM's own":      {path: "/inference/v1/generate", body: `{}`, priority: 1, want: `{"priority":1}`},
+		"SGLang's own":    {path: "/generate", body: `{}`},
+		"counted tokens":  {path: "/v1/messages/count_tokens", body: `{}`},
+		"another path":    {path: "/v1/moderations", body: `{}`},
+		"no JSON type":    {contentType: "text/plain", body: `{}`},
+		"encoded":         {encoding: "gzip", body: `{}`},
+		"no object":       {body: `[1]`},
+		"cut":             {body: `{"priority":1`},
+		"no body":         {},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			path := cmp.Or(tc.path, "/v1/chat/completions")
+			from, to, text := parsers.New(parsers.Config{}).SetPriority(path, tc.contentType, tc.encoding,
+				[]byte(tc.body), tc.priority)
+			got := ""
+			if text != nil {
+				got = tc.body[:from] + string(text) + tc.body[to:]
+			}
+			if got != tc.want {
+				t.Errorf("%s: got %q, want %q", tc.body, got, tc.want)
 			}
 		})
 	}

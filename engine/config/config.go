@@ -56,6 +56,8 @@ type Config struct {
 
 	Rewrites []rewrites.Rewrite // in the order of the file, then those that were added
 
+	SetsPriority bool // the priority of a request is written into its body
+
 	Queueing *flow.Settings // how requests wait for room; nil = they do not, and the plan has no gate
 
 	Warnings []strictyaml.Problem // parts of the file that have no effect, in the order of its lines
@@ -303,8 +305,9 @@ type targetSection struct {
 type requestSection struct {
 	// Parsers read the bodies of requests; none = openai-parser.
 	Parsers []pluginRef `json:"parsers"`
-	// PropagatePriority writes the request's priority into its body.
-	PropagatePriority bool `json:"propagatePriority" effect:"none"`
+	// PropagatePriority writes the request's priority into its body, for the model server to schedule by, in the place
+	// of one that the client sent. An endpoint whose engine label says vllm gets it negated, as vLLM has it.
+	PropagatePriority bool `json:"propagatePriority"`
 }
 
 // dataLayerSection says where endpoints and their figures come from.

@@ -422,7 +422,7 @@ var sectionDocs = map[string]string{
 	"bandSection.minShare":                           "The share of dispatches that the band's requests get at least while they wait, ahead of those of higher priority, from 0 to below 1; 0 = none. The shares of all bands are below 1 together.",
 	"pluginRef.pluginRef":                            "The name of a plugin, which is its type unless it has another.",
 	"requestSection.parsers":                         "Read the bodies of requests; none = openai-parser.",
-	"requestSection.propagatePriority":               "Writes the request's priority into its body.",
+	"requestSection.propagatePriority":               "Writes the request's priority into its body, for the model server to schedule by, in the place of one that the client sent. An endpoint whose engine label says vllm gets it negated, as vLLM has it.",
 	"dataLayerSection.injectDefaults":                "Reads the metrics page of every model server without being told; absent = true.",
 	"dataLayerSection.sources":                       "The pages of a model server that are read.",
 	"dataLayerSection.discovery":                     "Names the plugins that find endpoints and peers.",

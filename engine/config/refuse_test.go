@@ -73,8 +73,6 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: dataLayer.crossReplica.syncInterval: has no effect yet, only 200ms does"},
 		"publish timeout": {newHead + "dataLayer: {crossReplica: {publishTimeout: 1s}}",
 			"line 3: dataLayer.crossReplica.publishTimeout: has no effect yet"},
-		"propagated priority": {newHead + "requestHandler: {propagatePriority: true}",
-			"line 3: requestHandler.propagatePriority: has no effect yet, only false does"},
 		"not a mapping": {"- a", "line 1: got a list, want a mapping"},
 		"a word":        {"hello", `line 1: got "hello", want a mapping`},
 		"two documents": {head + "---\n" + head, "line 3: got a second document, want one"},

@@ -228,6 +228,7 @@ func (l *loader) oneOfMain() *instance {
 // parsers sets whether request bodies are parsed.
 func (l *loader) parsers(doc *document) {
 	l.effects("requestHandler", reflect.ValueOf(doc.RequestHandler), reflect.ValueOf(newDocument().RequestHandler))
+	l.config.SetsPriority = doc.RequestHandler.PropagatePriority
 	list, path := doc.RequestHandler.Parsers, "requestHandler.parsers"
 	if parser := doc.older.parser; parser != nil {
 		l.Warn("parser", "deprecated, write requestHandler.parsers")

@@ -353,7 +353,8 @@ func (s *shower) requestHandler() *yaml.Node {
 	for _, x := range s.from.parsers {
 		list.Content = append(list.Content, mapping(s.ref(x)))
 	}
-	return mapping(pairOf("parsers", list))
+	return mapping(pairOf("parsers", list),
+		pairOf("propagatePriority", plain(strconv.FormatBool(s.config.SetsPriority))))
 }
 
 // value returns parameters as Load reads them. Parameters that are not set, which are nil pointers, are left out.

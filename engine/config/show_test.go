@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,6 +105,22 @@ func TestDiff(t *testing.T) {
 		b, other := Show([]byte(c.b), three)
 		if got := Diff(a, b); err != nil || other != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, %v, %v; want %q", name, got, err, other, c.want)
+		}
+	}
+}
+
+func TestPropagatedPriority(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": false, "requestHandler: {propagatePriority: true}": true,
+		"requestHandler: {propagatePriority: false}": false,
+	} {
+		got, err := Load([]byte(newHead+text), three)
+		if err != nil || got.SetsPriority != want {
+			t.Fatalf("%q: got %+v, %v, want priorities set: %t", text, got, err, want)
+		}
+		shown, err := Show([]byte(newHead+text), three)
+		if line := fmt.Sprintf("propagatePriority: %t\n", want); err != nil || !strings.Contains(string(shown), line) {
+			t.Errorf("%q: shown as\n%s%v, want a line %q", text, shown, err, line)
 		}
 	}
 }

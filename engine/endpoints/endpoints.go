@@ -4,6 +4,7 @@
 package endpoints
 
 import (
+	"cmp"
 	"iter"
 	"math"
 	"sync/atomic"
@@ -120,9 +121,9 @@ func (s *Sample) FreshUntil(threshold time.Duration) time.Time {
 // Endpoint is one incarnation of an endpoint. Its identity and labels never change. Any goroutine may read the rest,
 // which changes only through the handle that stands at each field.
 type Endpoint struct {
-	ID     messages.EndpointID
-	Spec   messages.EndpointSpec
-	Labels map[string]string // Spec.Labels, for reading only
+	ID   messages.EndpointID
+	Spec messages.EndpointSpec
+	Labelled
 
 	sample  atomic.Pointer[Sample]         // SampleWriter
 	pages   atomic.Pointer[Pages]          // SampleWriter
@@ -135,13 +136,26 @@ type Endpoint struct {
 	models  Tally                          // LoadWriter: the same requests, by model
 }
 
+// Labelled is what the labels of an endpoint say.
+type Labelled struct {
+	Labels map[string]string // of its specification, for reading only
+	Engine string            // as Labels name it; "" = they do not
+}
+
+// The labels that name an endpoint's engine to the reference too; the second counts where the first is missing.
+const (
+	engineLabel    = "llm-d.ai/engine-type"
+	oldEngineLabel = "inference.networking.k8s.io/engine-type"
+)
+
 // New returns an endpoint without a sample.
 func New(id messages.EndpointID, spec messages.EndpointSpec) *Endpoint {
 	labels := make(map[string]string, spec.Labels.Len())
 	for k, v := range spec.Labels.All() {
 		labels[k] = v
 	}
-	return &Endpoint{ID: id, Spec: spec, Labels: labels}
+	engine := cmp.Or(labels[engineLabel], labels[oldEngineLabel])
+	return &Endpoint{ID: id, Spec: spec, Labelled: Labelled{labels, engine}}
 }
 
 // Sample returns the newest sample; nil = there is none yet.

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strconv"
@@ -207,4 +208,34 @@ func (c *client) raw(t *testing.T, body string, header http.Header) string {
 		t.Fatal(err)
 	}
 	return string(read)
+}
+
+// TestEnvoySetsPriorities: the server receives the priority of the request's objective, negated if it is a vLLM, and
+// every other byte as it was.
+func TestEnvoySetsPriorities(t *testing.T) {
+	for engine, sign := range map[string]string{"vllm": "-", "sglang": ""} {
+		t.Run(engine, func(t *testing.T) {
+			servers := echoServers(t, 1)
+			host, port, _ := net.SplitHostPort(servers[0])
+			list := filepath.Join(t.TempDir(), "endpoints.yaml")
+			writeFile(t, list, fmt.Sprintf("endpoints: [{name: a, address: %s, port: %q, "+
+				"labels: {llm-d.ai/engine-type: %s}}]\n", host, port, engine))
+			s := startStackWith(t, overrideHost, servers, "--endpoints", list, "--config-text",
+				"{apiVersion: llm-d.ai/v1, kind: EndpointPickerConfig, objectives: [{name: chat, priority: 10}], "+
+					"requestHandler: {propagatePriority: true}}")
+			for _, size := range []int{0, 20_000} {
+				more := strings.Repeat("x", size)
+				for priority, objective := range map[string]string{sign + "10": "chat", "0": "other"} {
+					const body = "{ \"seed\" : 12345678901234567890,\t\"priority\" : %s , \"model\":\"m\", " +
+						"\"prompt\":\"%s\"}\n"
+					a := s.client.do(t.Context(), http.MethodPost, "/v1/completions", fmt.Sprintf(body, "-7", more),
+						http.Header{"X-Llm-D-Inference-Objective": {objective}})
+					if e, want := a.echoed(t), fmt.Sprintf(body, priority, more); e.SHA256 != sum(want) {
+						t.Errorf("objective %s: the server received %d bytes, want the %d of %.90s", objective, e.Bytes,
+							len(want), want)
+					}
+				}
+			}
+		})
+	}
 }

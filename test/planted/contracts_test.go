@@ -119,8 +119,8 @@ var contracts = map[string]contract{
 		file: "engine/rewrites/rewrites.go", was: "sum += uint64(target.Weight)", is: "_ = target\n\t\tsum++",
 	}, "engine/rewrites", "Test"},
 	"the length of a rewritten body is not told": {fault{
-		file: "adapters/extproc/pick.go", was: `if st.request.target != "" && st.request.facts.contentLength > 0 {`,
-		is: `if st.request.target != "" && st.request.facts.contentLength < 0 {`,
+		file: "adapters/extproc/pick.go", was: `if st.request.spliced && st.request.facts.contentLength > 0 {`,
+		is: `if st.request.spliced && st.request.facts.contentLength < 0 {`,
 	}, "adapters/extproc", "TestRewrittenBodies"},
 	"an unknown objective has the priority of another one": {fault{
 		file: "adapters/extproc/headers.go", was: "key.Priority = under.Priorities[records.Label(f.objective.text)]",

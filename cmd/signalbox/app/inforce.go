@@ -109,8 +109,8 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 	}
 	c.streams = extproc.Configuration{
 		Number: number, Start: picks.Start, Parser: noParser{}, Priorities: l.Priorities,
-		Rewrites: rewrites.NewTable(l.Rewrites),
-		Headers:  l.Plan.Layout().Headers(),
+		Rewrites: rewrites.NewTable(l.Rewrites), SetsPriority: l.SetsPriority,
+		Headers: l.Plan.Layout().Headers(),
 		Scan: func(api messages.API, contentType string) extproc.Scanner {
 			return parsers.NewResponseScanner(api, contentType)
 		},

@@ -60,6 +60,10 @@ type noParser struct{}
 
 func (noParser) Parse(string, string, string, []byte, *messages.Request) error { return nil }
 
+func (noParser) SetPriority(string, string, string, []byte, int) (from, to int, text []byte) {
+	return 0, 0, nil
+}
+
 func (noParser) Rename(string, string, string, []byte, string) (from, to int, text []byte) {
 	return 0, 0, nil
 }
