@@ -105,6 +105,7 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 	case messages.QueueingReplaced:
 		a.queues.Configure(*a.deps.Settings())
 		a.deps.Metrics.configure(a.queues)
+		a.onRoomChanged() // flows that crowd may fill more, and bands have other shares
 	case messages.LineClosed:
 		a.onLineClosed()
 	case messages.CeilingsDue:
@@ -185,9 +186,10 @@ func (a *Capacity) onTurnFailed(ctx runtime.Context[messages.CapacityMsg], m mes
 	if m.Class > 0 {
 		e.Class = flow.Class(m.Class)
 	}
+	crowded := e.Crowds() && !a.queues.Floored() // at its turn: the others of its flow may have left
 	a.queues.Return(e)
 	if !a.turn.changed {
-		a.full[e.Class] = failure{a.rank(e), e.Crowds() && !a.queues.Floored()}
+		a.full[e.Class] = failure{a.rank(e), crowded}
 		clear(a.places.of)
 		a.reclaimFor(ctx, e, m.Lacking)
 	}

@@ -73,7 +73,7 @@ func (c *Cycle) classify(ctx runtime.Context[messages.CycleMsg]) bool {
 		})
 		return false
 	}
-	of := flow.Reach{Pool: snap.Version, Would: reach}
+	of := flow.Reach{Pool: snap.Version, Configuration: c.rec.Configuration, Would: reach}
 	c.wait.asked.Class, c.wait.classified = uint64(flow.ClassOf(c.req.Model, c.req.Subset, of)), snap.Version
 	return true
 }

@@ -14,7 +14,7 @@ type band struct {
 	total   Total
 	rank    int64   // of the flow that was served last; 0 before the first
 	served  uint64  // dispatches
-	due     float64 // dispatches that it is owed by its least share; 0 to below 2
+	due     float64 // dispatches that its priority is owed by its least share, if it leads; 0 to below 2
 	guard
 }
 

@@ -81,18 +81,21 @@ type Class uint64
 
 // Reach says for which endpoints a request may wait.
 type Reach struct {
-	Pool  uint64 // version of the set of endpoints under which that was found
-	Would uint64 // name of those that would do, as schedule has it
+	Pool          uint64 // version of the set of endpoints under which that was found
+	Configuration uint64 // number of that of the request, which says how much room there is
+	Would         uint64 // name of the endpoints that would do, as schedule has it
 }
 
-// ClassOf returns the class of requests for a model that are restricted to a subset, and that reach the same endpoints.
-// Requests of one class may differ in what they would do with endpoints that join, or that change: so those that were
-// classified under another set of endpoints are of another class, and do not hold up each other.
+// ClassOf returns the class of requests for a model that are restricted to a subset, and that reach the same endpoints
+// under one configuration. Requests of one class may differ in what they would do with endpoints that join, or that
+// change: so those that were classified under another set of endpoints are of another class, and do not hold up each
+// other.
 func ClassOf(model string, subset messages.Subset, reach Reach) Class {
 	d := xxhash.NewWithSeed(reach.Would)
-	var version [8]byte
-	binary.LittleEndian.PutUint64(version[:], reach.Pool)
-	_, _ = d.Write(version[:]) // never fails
+	var words [16]byte
+	binary.LittleEndian.PutUint64(words[:8], reach.Pool)
+	binary.LittleEndian.PutUint64(words[8:], reach.Configuration)
+	_, _ = d.Write(words[:]) // never fails
 	_, _ = d.WriteString(model)
 	if subset.Given {
 		_, _ = d.WriteString("\x00")

@@ -1,10 +1,7 @@
 package flow_test
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -37,208 +34,6 @@ func everywhere(b flow.BandSettings, total flow.Limits) flow.Settings {
 
 func anyRoom(*flow.Entry) bool { return true }
 
-// model holds what waits in one list, and looks at all of it for every decision.
-type model struct {
-	settings flow.Settings
-	now      time.Time
-	entries  []*flow.Entry
-	in       map[*flow.Entry]*modelBand // where each waits, or was dispatched
-	bands    map[int][]*modelBand       // by priority; of one those of older settings first
-}
-
-// modelBand is the requests of one priority that began to wait under the same policies.
-type modelBand struct {
-	flow.BandSettings
-	accounts map[string]*flow.Account
-	turns    map[*flow.Entry][2]uint64 // of dispatched requests: the dispatch before to their flow, and their own
-	rank     int64
-	served   uint64
-}
-
-// of returns the settings of a priority.
-func (m *model) of(priority int) flow.BandSettings {
-	if b, ok := m.settings.Bands[priority]; ok {
-		return b
-	}
-	if priority < 0 {
-		return m.settings.Negative
-	}
-	return m.settings.Default
-}
-
-// same reports whether requests may wait beside each other under two settings.
-func same(a, b *flow.BandSettings) bool {
-	return reflect.DeepEqual(a.Policies, b.Policies) && reflect.DeepEqual(a.Weights, b.Weights)
-}
-
-// band returns the band in which requests of a priority begin to wait.
-func (m *model) band(priority int) *modelBand {
-	s, all := m.of(priority), m.bands[priority]
-	if n := len(all); n > 0 && same(&all[n-1].BandSettings, &s) {
-		return all[n-1]
-	}
-	b := &modelBand{s, map[string]*flow.Account{}, map[*flow.Entry][2]uint64{}, 0, 0}
-	m.bands[priority] = append(all, b)
-	return b
-}
-
-// waits returns how much waits in a band.
-func (m *model) waits(b *modelBand) flow.Total {
-	return m.total(func(e *flow.Entry) bool { return m.in[e] == b })
-}
-
-// configure brings other settings in force, as Queues.Configure must.
-func (m *model) configure(s flow.Settings) {
-	m.settings = s
-	for priority, all := range m.bands {
-		now := m.of(priority)
-		var kept []*modelBand
-		for i, b := range all {
-			newest := i == len(all)-1
-			if (m.waits(b) != flow.Total{}) || newest && same(&b.BandSettings, &now) {
-				kept = append(kept, b)
-			}
-		}
-		m.bands[priority] = kept
-	}
-}
-
-func (b *modelBand) account(fairness string) *flow.Account {
-	if b.accounts[fairness] == nil {
-		b.accounts[fairness] = &flow.Account{Weight: 1}
-		if w, ok := b.Weights[fairness]; ok {
-			b.accounts[fairness].Weight = w
-		}
-	}
-	return b.accounts[fairness]
-}
-
-func (m *model) push(e *flow.Entry) {
-	b := m.band(e.Flow.Priority)
-	a := b.account(e.Flow.Fairness)
-	if a.Requests == 0 {
-		b.Fairness.Join(a, b.rank)
-	}
-	a.Requests++
-	m.entries = append(m.entries, e)
-	m.in[e] = b
-}
-
-func (m *model) remove(e *flow.Entry) {
-	b, priority := m.in[e], e.Flow.Priority
-	b.account(e.Flow.Fairness).Requests--
-	m.entries = slices.DeleteFunc(m.entries, func(x *flow.Entry) bool { return x == e })
-	if all := m.bands[priority]; b != all[len(all)-1] && m.waits(b) == (flow.Total{}) {
-		m.bands[priority] = slices.DeleteFunc(all, func(x *modelBand) bool { return x == b })
-	}
-}
-
-func (m *model) total(counts func(*flow.Entry) bool) (t flow.Total) {
-	for _, e := range m.entries {
-		if counts(e) {
-			t.Requests++
-			t.Bytes += e.Bytes
-		}
-	}
-	return t
-}
-
-// next returns what Queues.Next must return.
-func (m *model) next(room func(*flow.Entry) bool) *flow.Entry {
-	for _, priority := range slices.Backward(slices.Sorted(maps.Keys(m.bands))) {
-		for _, b := range m.bands[priority] {
-			all := m.heads(b, room)
-			if len(all) == 0 {
-				continue
-			}
-			next := m.choose(b, all)
-			m.dispatch(next.Head, b.Fairness.Rank(next.Account, next.Head))
-			return next.Head
-		}
-	}
-	return nil
-}
-
-// heads returns the first request of each flow and class of a band that has room.
-func (m *model) heads(b *modelBand, room func(*flow.Entry) bool) (all []flow.Candidate) {
-	type line struct {
-		flow  string
-		class flow.Class
-	}
-	heads := map[line]*flow.Entry{}
-	for _, e := range m.entries {
-		at := line{e.Flow.Fairness, e.Class}
-		if h := heads[at]; m.in[e] == b && room(e) && (h == nil || e.Before(h)) {
-			heads[at] = e
-		}
-	}
-	for at, e := range heads {
-		all = append(all, flow.Candidate{Account: b.account(at.flow), Head: e})
-	}
-	return all
-}
-
-// choose returns which of all flows is next.
-func (m *model) choose(b *modelBand, all []flow.Candidate) flow.Candidate {
-	if by, ok := b.Fairness.(flow.Chooser); ok {
-		return all[by.Choose(m.now, all)]
-	}
-	rank := func(c flow.Candidate) int64 { return b.Fairness.Rank(c.Account, c.Head) }
-	return slices.MinFunc(all, func(x, y flow.Candidate) int {
-		return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(x.Head.Number, y.Head.Number))
-	})
-}
-
-func (m *model) dispatch(e *flow.Entry, rank int64) {
-	m.remove(e)
-	b := m.in[e]
-	a := b.account(e.Flow.Fairness)
-	b.rank = rank
-	b.served++
-	b.turns[e] = [2]uint64{a.Served, b.served}
-	a.Served = b.served
-	m.add(b, a, flow.Tokens{Prompt: int64(max(e.Prompt, 1))})
-}
-
-// putBack takes a dispatch back.
-func (m *model) putBack(e *flow.Entry) {
-	b := m.in[e]
-	a, turn := b.account(e.Flow.Fairness), b.turns[e]
-	m.add(b, a, flow.Tokens{Prompt: -int64(max(e.Prompt, 1))})
-	if a.Served == turn[1] {
-		a.Served = turn[0]
-	}
-	m.push(e)
-}
-
-// add charges an account.
-func (m *model) add(b *modelBand, a *flow.Account, t flow.Tokens) {
-	if meter, ok := b.Fairness.(flow.Meter); ok {
-		meter.Charge(a, m.now, t)
-	} else {
-		a.Service += t.Prompt + t.Output
-	}
-	a.Service, a.At = max(a.Service, 0), m.now
-}
-
-// charge charges a flow for what ran, as Queues.Charge must.
-func (m *model) charge(k messages.FlowKey, t flow.Tokens) {
-	newest := m.band(k.Priority)
-	for _, b := range m.bands[k.Priority] {
-		if _, ok := b.Fairness.(flow.Meter); !ok || b != newest && b.accounts[k.Fairness] == nil {
-			continue
-		}
-		a := b.account(k.Fairness)
-		if m.waits(b) == (flow.Total{}) {
-			b.Fairness.Join(a, b.rank)
-			b.rank = max(b.rank, b.Fairness.Rank(a, nil))
-		}
-		if t != (flow.Tokens{}) {
-			m.add(b, a, t)
-		}
-	}
-}
-
 // game plays Queues and the model side by side.
 type game struct {
 	queues     *flow.Queues
@@ -248,10 +43,9 @@ type game struct {
 }
 
 func newGame(s flow.Settings) *game {
-	g := &game{queues: flow.New(s), model: &model{
-		settings: s, now: start, in: map[*flow.Entry]*modelBand{}, bands: map[int][]*modelBand{},
-	}}
+	g := &game{queues: flow.New(s), model: newModel(s)}
 	g.queues.Advance(start)
+	g.queues.Locate(func(e *flow.Entry) int { return g.model.held[e] })
 	return g
 }
 
@@ -263,6 +57,8 @@ func (g *game) moves() map[string]func(*rapid.T) {
 	}
 }
 
+var leastShares = rapid.SampledFrom([]float64{0, .2, .3})
+
 var limits = rapid.SampledFrom([]flow.Limits{{}, {Requests: 6}, {Bytes: 40}, {Requests: 9, Bytes: 60}})
 
 // TestQueuesAgreeWithModel draws what comes and goes: every decision must be the one that a look at everything takes,
@@ -273,10 +69,46 @@ func TestQueuesAgreeWithModel(t *testing.T) {
 			t.Run(ordering+" "+fair, func(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
 					b := band(ordering, fair, limits.Draw(t, "of a band"))
+					b.MinShare = leastShares.Draw(t, "least share")
 					t.Repeat(newGame(everywhere(b, limits.Draw(t, "of all"))).moves())
 				})
 			})
 		}
+	}
+}
+
+// TestQueuesWhoseIDsShareAFlowAgreeWithModel has ids share a flow: one request goes if there is room for any, of the
+// band that is next.
+func TestQueuesWhoseIDsShareAFlowAgreeWithModel(t *testing.T) {
+	for fair := range fairness.Types {
+		t.Run(fair, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				b := band(fcfs, fair, flow.Limits{})
+				b.MinShare = leastShares.Draw(t, "least share")
+				s := everywhere(b, flow.Limits{})
+				s.Flows = rapid.IntRange(1, 3).Draw(t, "flows")
+				moves := newGame(s).moves()
+				for range 8 {
+					t.Repeat(moves)
+				}
+			})
+		})
+	}
+}
+
+// TestQueuesAgreeWithModelByLocality draws what endpoints that have room hold of prompts, too.
+func TestQueuesAgreeWithModelByLocality(t *testing.T) {
+	for name, queue := range queues.Types {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				b := local(rapid.SampledFrom([]int{1, 30, 200}).Draw(t, "quantum"), queue())
+				b.MinShare = leastShares.Draw(t, "least share")
+				moves := newGame(everywhere(b, flow.Limits{})).moves()
+				for range 8 { // long enough for bands to be owed
+					t.Repeat(moves)
+				}
+			})
+		})
 	}
 }
 
@@ -313,6 +145,7 @@ func anySettings(t *rapid.T, fair string) flow.Settings {
 		if !usual.Draw(t, name+" weighs alike") {
 			b.Weights = map[string]float64{"a": 2, "c": .5}
 		}
+		b.MinShare = leastShares.Draw(t, name+" least share")
 		return b
 	}
 	s := everywhere(one("default"), limits.Draw(t, "of all"))
@@ -336,7 +169,7 @@ func (g *game) push(t *rapid.T) {
 	e := &flow.Entry{
 		Request: g.last,
 		Flow: messages.FlowKey{
-			Fairness: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "flow"),
+			Fairness: rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "flow"),
 			Priority: rapid.IntRange(-1, 1).Draw(t, "priority"),
 		},
 		Class: flow.Class(rapid.IntRange(0, 2).Draw(t, "class")),
@@ -350,6 +183,7 @@ func (g *game) push(t *rapid.T) {
 			Prompt: rapid.IntRange(0, 50).Draw(t, "prompt"), Output: rapid.IntRange(0, 50).Draw(t, "output"),
 		},
 	}
+	g.model.held[e] = rapid.IntRange(0, 3).Draw(t, "held")
 	all, band := g.totals(e)
 	displaced, ok := g.queues.Push(e)
 	limit := g.model.of(e.Flow.Priority).Limits
@@ -392,18 +226,13 @@ func (g *game) checkDisplaced(t *rapid.T, e *flow.Entry, d flow.Displaced) {
 	switch {
 	case d.Priority && d.Flow.Priority >= e.Flow.Priority, !d.Priority && d.Flow.Priority != e.Flow.Priority:
 		t.Fatalf("%v makes way for %v, of higher priority: %v", d.Flow, e.Flow, d.Priority)
-	case !d.Priority && g.model.crowd(d.Flow, 0) <= g.model.crowd(e.Flow, 1):
+	case !d.Priority && excess(g.model.seats[d.Entry].Account, 0) <= excess(g.model.peek(e.Flow), 1):
 		t.Fatalf("%v makes way for %v, which has as much waiting", d.Flow, e.Flow)
 	}
 }
 
-// crowd returns how many requests of a flow wait in the newest band of its priority, and more, by its weight.
-func (m *model) crowd(k messages.FlowKey, more int) float64 {
-	all := m.bands[k.Priority]
-	b := all[len(all)-1]
-	a := b.account(k.Fairness)
-	return float64(a.Requests+more) / a.Weight
-}
+// excess returns how many requests a flow has waiting, and more, by its weight.
+func excess(a flow.Account, more int) float64 { return float64(a.Requests+more) / a.Weight }
 
 // checkRefused wants a refused request to be one for which no lower priority could have made room.
 func (g *game) checkRefused(t *rapid.T, e *flow.Entry) {
@@ -420,13 +249,17 @@ func (g *game) checkRefused(t *rapid.T, e *flow.Entry) {
 }
 
 func (g *game) next(t *rapid.T) {
-	open := rapid.SliceOfN(rapid.Bool(), 3, 3).Draw(t, "room")
-	room := func(e *flow.Entry) bool { return open[e.Class] }
-	got, want := g.queues.Next(room), g.model.next(room)
-	if got != want {
-		t.Fatalf("dispatched %s, want %s", show(got), show(want))
+	full := rapid.SliceOfN(rapid.Custom(drawFull), 3, 3).Draw(t, "full")
+	has := func(e *flow.Entry, floored bool) bool {
+		return full[e.Class].has(e.Flow.Priority, floored, g.model.crowds(e))
+	}
+	turn := g.model.turn(has)
+	got := g.queues.Next(func(e *flow.Entry) bool { return has(e, g.queues.Floored()) })
+	if !turn.allows(got) {
+		t.Fatalf("dispatched %s, want %s, of a least share: %v", show(got), show(turn.entry), turn.floored)
 	}
 	if got != nil {
+		g.model.dispatch(got, turn)
 		g.dispatched = append(g.dispatched, got)
 	}
 }

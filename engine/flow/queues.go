@@ -45,6 +45,7 @@ func New(s Settings) *Queues {
 // Configure brings other settings in force. What waits stays where it is, in its order, also if it is more than new
 // limits allow: bands of older policies are served before the newer one of their priority. A band in which nothing
 // waits goes, and its accounts with it, unless its policies stay the same and requests may still have its priority.
+// Least shares are the new ones at once.
 func (q *Queues) Configure(s Settings) {
 	q.settings = s
 	clear(q.builtIn)
@@ -54,6 +55,7 @@ func (q *Queues) Configure(s Settings) {
 		now, newest := s.band(b.priority), i+1 == len(q.bands) || q.bands[i+1].priority != b.priority
 		known := len(s.Priorities) == 0 || slices.Contains(s.Priorities, b.priority)
 		if (b.total != Total{}) || newest && known && b.settings.orderedAs(&now) {
+			b.settings.MinShare = now.MinShare
 			kept = append(kept, b)
 		}
 	}
@@ -115,8 +117,12 @@ func (q *Queues) put(e *Entry) {
 // the class that does not.
 func (q *Queues) Next(room func(*Entry) bool) *Entry {
 	q.settle()
-	for _, b := range q.bands {
-		if b.due < 1-1e-9 { // shares add up to 1 but for rounding
+	owed := false
+	for i, b := range q.bands {
+		if q.leads(i) {
+			owed = b.due >= 1-1e-9 // shares add up to 1 but for rounding
+		}
+		if !owed {
 			continue
 		}
 		q.floored = true
@@ -166,6 +172,9 @@ type floors struct {
 // returned.
 func (q *Queues) Floored() bool { return q.floored }
 
+// leads reports whether a band is the first of its priority, which has what the priority is owed.
+func (q *Queues) leads(i int) bool { return i == 0 || q.bands[i-1].priority != q.bands[i].priority }
+
 // settle counts the last dispatch, if it was not in vain: for its id, and for what bands are owed.
 func (q *Queues) settle() {
 	e := q.dispatched
@@ -176,11 +185,16 @@ func (q *Queues) settle() {
 	q.prove(e.band, e.Flow.Fairness)
 }
 
-// settleFloors counts a dispatch: each band that waits is owed its least share of one, and the one that was served has
-// had one. What a band is owed does not grow while it finds no room, or has nothing waiting.
+// settleFloors counts a dispatch: each priority that waits is owed its least share of one, and the one that was served
+// has had one. What a priority is owed does not grow while it finds no room, or has nothing waiting. The first of its
+// bands has it.
 func (q *Queues) settleFloors(e *Entry) {
-	for _, b := range q.bands {
-		if b.due += b.settings.MinShare; b == e.band {
+	for i, b := range q.bands {
+		if !q.leads(i) {
+			b.due = 0
+			continue
+		}
+		if b.due += b.settings.MinShare; b.priority == e.Flow.Priority {
 			b.due--
 		}
 		if b.due = min(max(b.due, 0), 1+b.settings.MinShare); (b.total == Total{}) {

@@ -67,6 +67,13 @@ var gate = map[string]contract{
 	"room that changes during a turn is not noticed": {fault{
 		file: "actors/capacity/capacity.go", was: "a.turn.changed = true\n", is: "",
 	}, "actors/capacity", "Test"},
+	"a flow that crowds finds a class full for all": {fault{
+		file: "actors/capacity/capacity.go", was: "crowded := e.Crowds() && !a.queues.Floored()",
+		is: "crowded := false",
+	}, "actors/capacity", "TestNoRequestWaits"},
+	"requests wait for room that a new configuration gives": {fault{
+		file: "actors/capacity/capacity.go", was: "		a.onRoomChanged() // flows", is: "		// flows",
+	}, "actors/capacity", "TestNoRequestWaits"},
 	"a full class holds up the others": {fault{
 		file: "actors/capacity/capacity.go", was: "failed, full := a.full[e.Class]",
 		is: "failed, full := failure{priority: 1 << 31}, len(a.full) > 0",
@@ -112,7 +119,7 @@ var gate = map[string]contract{
 		file: "actors/cycle/wait.go", was: "if c.wait.classified == snap.Version {", is: "if c.wait.classified > 0 {",
 	}, ".", "TestNewServerIsFor"},
 	"requests of an older set of endpoints are of the class of now": {fault{
-		file: "engine/flow/flow.go", was: "_, _ = d.Write(version[:]) // never fails", is: "_ = version",
+		file: "engine/flow/flow.go", was: "binary.LittleEndian.PutUint64(words[:8], reach.Pool)", is: "",
 	}, ".", "TestNewServerIsFor"},
 	"classes meet by chance": {fault{
 		file: "engine/flow/flow.go", was: "return Class(d.Sum64())", is: "return Class(d.Sum64() % 64)",

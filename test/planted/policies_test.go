@@ -90,6 +90,13 @@ var usageLimits = map[string]contract{
 	"bands without room save their share": {fault{
 		file: "engine/flow/queues.go", was: "min(max(b.due, 0), 1+b.settings.MinShare)", is: "max(b.due, 0)",
 	}, "engine/flow", "TestLeastShares"},
+	"a band that is owed its share, and has no room, holds up the others": {fault{
+		file: "engine/flow/queues.go", was: "q.floored = true\n\t\tif e := q.nextOf(b, room); e != nil {",
+		is: "q.floored = true\n\t\tif e := q.nextOf(b, room); true {",
+	}, "engine/flow", "TestQueuesAgreeWithModelByLocality"},
+	"a new least share holds for new bands alone": {fault{
+		file: "engine/flow/queues.go", was: "b.settings.MinShare = now.MinShare", is: "_ = now.MinShare",
+	}, "engine/flow", "TestQueuesAgreeWithModelUnder"},
 	"a dispatch in vain counts for the shares": {fault{
 		file: "engine/flow/charge.go", was: "\t\tq.dispatched = nil\n", is: "",
 	}, "engine/flow", "TestLeastShares"},
