@@ -61,8 +61,8 @@ func TestSeedOfTheDay(t *testing.T) {
 
 func TestLongRunLosesNothing(t *testing.T) {
 	got := run(t, 1, longRequests)
-	if got.served < longRequests*2/5 { // a third of the configurations have requests wait, and refuse many
-		t.Errorf("%d of %d requests were served, want two fifths at least", got.served, longRequests)
+	if got.served < longRequests/4 { // of many, the pool is empty for long, or requests that wait make way
+		t.Errorf("%d of %d requests were served, want a quarter at least", got.served, longRequests)
 	}
 }
 
