@@ -34,18 +34,55 @@ func (h *handler) guard(next http.HandlerFunc) http.Handler {
 	})
 }
 
-// Authenticated asks for an Authorization header that accept takes. The two health paths need none, because probes
-// have no token.
-func Authenticated(next http.Handler, accept func(authorization string) bool) http.Handler {
+// Access says whether a request may be answered.
+type Access uint8
+
+const (
+	// Granted is for a request that may be.
+	Granted Access = iota
+	// NoToken is for one without a token, or with one that is not known.
+	NoToken
+	// NoRight is for one whose token does not give the right.
+	NoRight
+	// Undecided is for one about which nobody says whether it may be answered.
+	Undecided
+)
+
+// Guarded answers requests that may be answered, by what access says of them. The two health paths need no right,
+// because probes have no token.
+func Guarded(next http.Handler, access func(*http.Request) Access) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && !accept(r.Header.Get("Authorization")) {
-			w.Header().Set("Cache-Control", "no-store")
-			w.Header().Set("WWW-Authenticate", `Bearer realm="signalbox"`)
-			fail(w, http.StatusUnauthorized, "no-token",
-				"want the header Authorization: Bearer, with one of the tokens of this process")
+		is := Granted
+		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" {
+			is = access(r)
+		}
+		if is == Granted {
+			next.ServeHTTP(w, r)
 			return
 		}
-		next.ServeHTTP(w, r)
+		w.Header().Set("Cache-Control", "no-store")
+		switch is {
+		case NoRight:
+			fail(w, http.StatusForbidden, "no-right", "the token is known, and does not give the right to "+
+				strings.ToLower(clean(r.Method))+" "+clip(clean(r.URL.Path), 80))
+		case Undecided:
+			fail(w, http.StatusServiceUnavailable, "undecided",
+				"whether the token gives the right is not known, for the Kubernetes API server does not say")
+		case NoToken, Granted:
+			w.Header().Set("WWW-Authenticate", `Bearer realm="signalbox"`)
+			fail(w, http.StatusUnauthorized, "no-token",
+				"want the header Authorization: Bearer, with a token that this process takes")
+		}
+	})
+}
+
+// Authenticated asks for an Authorization header that accept takes.
+func Authenticated(next http.Handler, accept func(authorization string) bool) http.Handler {
+	return Guarded(next, func(r *http.Request) Access {
+		if accept(r.Header.Get("Authorization")) {
+			return Granted
+		}
+		return NoToken
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -148,6 +149,36 @@ func (c *cluster) stop() {
 	case <-time.After(20 * time.Second):
 		c.kill()
 	}
+}
+
+// counted returns the sum of a counter of the API server, over the series with a label.
+func (s *space) counted(name, label string) (sum float64) {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.server+"/metrics", nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+s.token)
+	response, err := s.http.Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if line := lines.Text(); strings.HasPrefix(line, name+"{") && strings.Contains(line, label) {
+			value, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			sum += value
+		}
+	}
+	if sum == 0 || lines.Err() != nil {
+		s.t.Fatalf("no counter %s with %s: %v", name, label, lines.Err())
+	}
+	return sum
 }
 
 // do calls the API server. Body is an object, bytes of YAML, or nil. A status of 300 or more is an error.

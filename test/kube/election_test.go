@@ -172,12 +172,12 @@ func TestRightToLeasesThatComesLater(t *testing.T) {
 	s := newSpace(t, shared)
 	s.pod("a", "10.0.0.1", vllm, nil)
 	token := s.user("picker")
-	s.grant("picker", "", "pods")
+	s.grant("", "pods")
 	p := startPicker(t, "--kubeconfig", s.kubeconfigOf(t, token), "--pool-namespace", s.name,
 		"--endpoint-selector", "app=vllm", "--endpoint-target-ports", "8000", elected)
 	p.standsBy(`cannot get resource "leases"`)
 	p.says(`leases.coordination.k8s.io`)
-	s.grantVerbs("picker", "coordination.k8s.io", "leases", "get", "create", "update")
+	s.grant("coordination.k8s.io", "leases", "get", "create", "update")
 	t.Logf("ready %v after the right came", p.ready(true))
 	p.says("leader election: all is well again")
 }

@@ -44,16 +44,22 @@ func newMiddle(t *testing.T, c *cluster) (*middle, string) {
 		l.Close()
 		m.cut()
 	})
-	text, err := os.ReadFile(c.kubeconfig())
+	return m, m.through(t, c.kubeconfig())
+}
+
+// through returns a kubeconfig that is like another one, and goes through m.
+func (m *middle) through(t *testing.T, kubeconfig string) string {
+	t.Helper()
+	text, err := os.ReadFile(kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	text = bytes.ReplaceAll(text, []byte(m.server), []byte(l.Addr().String()))
+	text = bytes.ReplaceAll(text, []byte(m.server), []byte(m.listener.Addr().String()))
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return m, path
+	return path
 }
 
 func (m *middle) accept() {

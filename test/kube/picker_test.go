@@ -78,7 +78,7 @@ func startPicker(t *testing.T, flags ...string) *picker {
 	p := &picker{t: t, log: &lines{}}
 	p.cmd = exec.Command(signalbox, append([]string{
 		"serve", "--bind", "127.0.0.1", "--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0",
-		"--secure-serving=false",
+		"--secure-serving=false", "--metrics-endpoint-auth=false",
 		"--zap-encoder", "json", "-v", "1", "--drain-delay", "0s", "--drain-timeout", "1s",
 	}, flags...)...)
 	stderr, err := p.cmd.StderrPipe()

@@ -17,14 +17,13 @@ func (s *space) user(name string) string {
 	return got["status"].(map[string]any)["token"].(string)
 }
 
-// grant gives a service account rights to read resources of its namespace.
-func (s *space) grant(name, group, resource string) {
+// grant gives the service account picker rights to resources of its namespace: by default to read them.
+func (s *space) grant(group, resource string, verbs ...string) {
 	s.t.Helper()
-	s.grantVerbs(name, group, resource, "get", "list", "watch")
-}
-
-func (s *space) grantVerbs(name, group, resource string, verbs ...string) {
-	s.t.Helper()
+	const name = "picker"
+	if verbs == nil {
+		verbs = []string{"get", "list", "watch"}
+	}
 	path := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + s.name
 	role := name + "-" + resource
 	s.must(http.MethodPost, path+"/roles", "", object{
@@ -52,7 +51,7 @@ func TestRightsThatComeLater(t *testing.T) {
 			text := p.page("/readyz")
 			return strings.Contains(text, "forbidden") && strings.Contains(text, want)
 		})
-		s.grant("picker", r.group, r.resource)
+		s.grant(r.group, r.resource)
 	}
 	t.Logf("ready %v after the last right came", p.ready(true))
 	p.knows("a-rank-0 10.0.0.1:8000")
@@ -65,7 +64,7 @@ func TestSelectorOfTheCommandLine(t *testing.T) {
 	s.pod("b", "10.0.0.2", map[string]string{"app": "sglang"}, nil)
 	s.pod("c", "10.0.0.3", map[string]string{"app": "web"}, nil)
 	token := s.user("picker")
-	s.grant("picker", "", "pods")
+	s.grant("", "pods")
 	p := startPicker(t, "--kubeconfig", s.kubeconfigOf(t, token), "--pool-namespace", s.name,
 		"--endpoint-selector", "app in (vllm, sglang)", "--endpoint-target-ports", "8000,8001")
 	p.knows("a-rank-0 10.0.0.1:8000", "a-rank-1 10.0.0.1:8001", "b-rank-0 10.0.0.2:8000", "b-rank-1 10.0.0.2:8001")

@@ -27,7 +27,7 @@ import (
 // Port is a metrics port, and what it asks of its clients.
 type Port struct {
 	Addr  string      // http://host:port; the scheme may be left out
-	Token string      // of --metrics-token-file; "" = none is shown
+	Token string      // of --metrics-token-file, or of a Kubernetes account; "" = none is shown
 	TLS   *tls.Config // for an https address; nil = the system's authorities
 }
 
@@ -184,10 +184,10 @@ func (c *Client) check(resp *http.Response, format string) error {
 		return fmt.Errorf("%s answers HTTP %d, but not as Signalbox does; %s", host, resp.StatusCode, wants)
 	case resp.StatusCode == http.StatusUnauthorized && c.token == "":
 		return fmt.Errorf("%s wants a token (HTTP 401): --token-file names a file with one of those in "+
-			"--metrics-token-file", host)
+			"--metrics-token-file, or with that of a Kubernetes account", host)
 	case resp.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("%s does not take the token of --token-file (HTTP 401): want one of those in "+
-			"--metrics-token-file", host)
+			"--metrics-token-file, or that of a Kubernetes account", host)
 	}
 	return errors.New(admin.Clean(f.Error))
 }

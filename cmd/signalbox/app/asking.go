@@ -26,7 +26,8 @@ type portFlags struct {
 
 func (p *portFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&p.addr, "addr", "http://127.0.0.1:9090", "metrics port of the running signalbox")
-	f.StringVar(&p.token, "token-file", "", "file with the token that --metrics-token-file wants, in its first line")
+	f.StringVar(&p.token, "token-file", "", "file with a token that the metrics port takes, in its first line: one of "+
+		"--metrics-token-file, or of a Kubernetes account with the right to get the page")
 	f.StringVar(&p.authority, "ca-file", "",
 		"file of the CA that signed the certificate of an https address; empty is the system's")
 	f.StringVar(&p.certPath, "cert-path", "", "directory with tls.crt and tls.key that --metrics-client-ca-file wants")

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
+	"github.com/signalbox-epp/signalbox/adapters/access"
 	"github.com/signalbox-epp/signalbox/adapters/discovery/kube"
 	"github.com/signalbox-epp/signalbox/adapters/election"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
@@ -88,8 +89,12 @@ func (o *poolOptions) check(file string) error {
 
 // inCluster reports whether this is a pod that follows pods: proxies and probes come from other machines.
 func (o *options) inCluster() bool {
-	follows := o.selector != "" || o.poolName != "" && o.endpointsFile == ""
-	return follows && os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	return o.followsPods() && os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+}
+
+// followsPods reports whether the flags have pods followed, unless the configuration names a file.
+func (o *options) followsPods() bool {
+	return o.selector != "" || o.poolName != "" && o.endpointsFile == ""
 }
 
 // anyAddress returns the address that stands for all of this machine: for those of IPv4 alone where there is no IPv6.
@@ -123,10 +128,11 @@ func (o *poolOptions) namespace() string {
 	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), kube.Namespace(), "default")
 }
 
-// pods is Kubernetes: what follows pods, and what claims the lease; nil = all pickers serve at once.
+// pods is Kubernetes: what follows pods, claims the lease and knows the rights of tokens.
 type pods struct {
 	*kube.Discovery
-	election *election.Election
+	election *election.Election // nil = all pickers serve at once
+	reviews  *access.Reviews    // nil = the metrics port does not ask
 }
 
 // openPods makes what follows the pods of Kubernetes. It needs to know where the API server is; whether it answers
@@ -154,7 +160,25 @@ func (o *options) openPods(log *telemetry.Log) (*pods, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--ha-enable-leader-election: %w", err)
 	}
-	return &pods{d, elects}, nil
+	p := &pods{Discovery: d, election: elects}
+	if o.reviewsTokens() {
+		p.reviews, err = access.New(access.Config{Cluster: cluster, Problem: reviewsLog{log.Logger}.problem})
+	}
+	return p, err
+}
+
+// reviewsTokens reports whether the metrics port asks Kubernetes about tokens, if pods are followed.
+func (o *options) reviewsTokens() bool { return o.tls.metricsAuth && o.tls.metricsToken == "" }
+
+// reviewsLog logs what becomes of the reviews of tokens.
+type reviewsLog struct{ log *zap.Logger }
+
+func (l reviewsLog) problem(err error) {
+	if err != nil {
+		l.log.Warn("metrics port: tokens cannot be reviewed", zap.String("problem", err.Error()))
+		return
+	}
+	l.log.Info("metrics port: tokens are reviewed again")
 }
 
 // origin returns where the endpoints come from, as fields of the log.

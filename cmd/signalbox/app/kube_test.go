@@ -92,17 +92,23 @@ func TestNamespaceOfThePool(t *testing.T) {
 	}
 }
 
-// A picker whose pool is not there runs, says why it is not ready, and refuses requests.
-func TestPoolThatIsMissing(t *testing.T) {
+// emptyCluster returns a kubeconfig of an API server that has nothing.
+func emptyCluster(t *testing.T) (kubeconfig string) {
+	t.Helper()
 	api := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(api.Close)
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	writeText(t, kubeconfig, "apiVersion: v1\nkind: Config\ncurrent-context: c\n"+
 		"clusters: [{name: c, cluster: {server: "+api.URL+"}}]\n"+
 		"contexts: [{name: c, context: {cluster: c, user: u}}]\n"+
 		"users: [{name: u, user: {}}]\n")
-	s := running(t, "--endpoints=", "--pool-name", "llama", "--pool-namespace", "prod", "--kubeconfig", kubeconfig,
-		"--secure-serving=false", "--bind", "127.0.0.1")
+	return kubeconfig
+}
+
+// A picker whose pool is not there runs, says why it is not ready, and refuses requests.
+func TestPoolThatIsMissing(t *testing.T) {
+	s := running(t, "--endpoints=", "--pool-name", "llama", "--pool-namespace", "prod", "--kubeconfig", emptyCluster(t),
+		"--secure-serving=false", "--bind", "127.0.0.1", "--metrics-endpoint-auth=false")
 	for _, name := range healthServices {
 		if got, err := healthAt(t, s.at("grpc-health-port"), name, nil); got != notServing {
 			t.Errorf("%q: got %v, %v; want NOT_SERVING", name, got, err)
@@ -192,5 +198,33 @@ func TestLeaseOfTheElection(t *testing.T) {
 	_, err := parsed(t, "--endpoints", "e.yaml", "--pool-name", "p", "--ha-enable-leader-election").load(t.Context())
 	if err == nil || !strings.HasPrefix(err.Error(), "--ha-enable-leader-election: want --pool-name or ") {
 		t.Errorf("with a file: %v", err)
+	}
+}
+
+// Where pods are followed Kubernetes says who may read the metrics port, unless a flag or a file of tokens does.
+func TestWhoGuardsTheMetricsPort(t *testing.T) {
+	for args, want := range map[string]int{
+		"":                              http.StatusServiceUnavailable, // nobody reviews the token
+		"--metrics-endpoint-auth=false": http.StatusOK,
+		"--metrics-token-file tokens":   http.StatusUnauthorized,
+		"--metrics-token-file tokens --metrics-endpoint-auth=false": http.StatusUnauthorized,
+	} {
+		tokens := filepath.Join(t.TempDir(), "tokens")
+		writeText(t, tokens, "of-prometheus\n")
+		s := running(t, append(strings.Fields(strings.ReplaceAll(args, "tokens", tokens)), "--endpoints=", "--bind",
+			"127.0.0.1", "--pool-name", "llama", "--kubeconfig", emptyCluster(t), "--secure-serving=false")...)
+		at := asked{url: "http://" + s.at("metrics-port"), token: "of-a-stranger"}
+		for _, path := range []string{"/metrics", "/debug/endpoints", "/"} {
+			if got, text := at.get(t, path); got != want {
+				t.Errorf("%q: %s: %d %s, want %d", args, path, got, text, want)
+			}
+		}
+		if got, text := at.get(t, "/healthz"); got != http.StatusOK {
+			t.Errorf("%q: /healthz: %d %s, want 200", args, got, text)
+		}
+	}
+	_, err := parsed(t, "--config-text", fileDiscovery, "--pool-name", "p", "--metrics-endpoint-auth").load(t.Context())
+	if err == nil || !strings.HasPrefix(err.Error(), "--metrics-endpoint-auth: want --metrics-token-file too") {
+		t.Errorf("with a file of endpoints: %v", err)
 	}
 }

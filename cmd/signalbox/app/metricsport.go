@@ -54,8 +54,14 @@ func (t *tree) serveAdmin() {
 		},
 		Concern:       t.configuration.concern,
 		Configuration: t.configuration.view, Reload: t.configuration.reload, Restore: t.configuration.restore,
-		Push: t.push, PushBytes: modelserver.DefaultPageBytes, Tokens: t.opts.tls.metricsToken != "",
+		Push: t.push, PushBytes: modelserver.DefaultPageBytes, Tokens: t.wantsTokens(),
 	})
+}
+
+// wantsTokens reports whether every request to the metrics port has a token that was checked.
+func (t *tree) wantsTokens() bool {
+	followsPods := t.configuration.current.Load().Discovery.Path == ""
+	return t.opts.tls.metricsToken != "" || followsPods && t.opts.reviewsTokens()
 }
 
 // room returns where there is room as /debug/flow shows it, and the name of the detector that says so.

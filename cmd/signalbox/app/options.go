@@ -384,5 +384,10 @@ func (o *options) parse(from source, added config.Additions) (*loaded, error) {
 	if err := o.checkDiscovery(c.Discovery.Path); err != nil {
 		return nil, err
 	}
+	if c.Discovery.Path != "" {
+		if err := o.checkMetricsAuth(); err != nil {
+			return nil, err
+		}
+	}
 	return &loaded{c, from}, nil
 }

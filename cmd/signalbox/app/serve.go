@@ -193,7 +193,7 @@ func (s *server) serveAll(listeners map[string][]net.Listener) {
 	s.checks = grpc.NewServer(serverOptions(insecure.NewCredentials())...) // probes of Kubernetes know no TLS
 	healthpb.RegisterHealthServer(s.checks, s.health)
 	s.http = &http.Server{
-		Handler: s.secrets.guard(s.tree.admin), ReadHeaderTimeout: 10 * time.Second,
+		Handler: s.guard(s.tree.admin), ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog: zap.NewStdLog(s.log.Logger), // handshakes that fail
 	}
 	serveHTTP := s.http.Serve

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/signalbox-epp/signalbox/adapters/access"
 	"github.com/signalbox-epp/signalbox/adapters/admin"
 	"github.com/signalbox-epp/signalbox/adapters/secrets"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
@@ -39,8 +40,9 @@ func (o *tlsOptions) register(f *pflag.FlagSet) {
 		"oldest TLS of all ports, VersionTLS12 or VersionTLS13; empty is VersionTLS12")
 	f.StringSliceVar(&o.suites, "tls-cipher-suites", nil, "cipher suites of all ports, as Go names them, for TLS "+
 		"1.2: those of 1.3 are fixed; empty is those that HTTP/2 allows")
-	f.BoolVar(&o.metricsAuth, "metrics-endpoint-auth", false,
-		"ask for a token on the metrics port; it takes --metrics-token-file, which is enough by itself")
+	f.BoolVar(&o.metricsAuth, "metrics-endpoint-auth", true,
+		"want a token on the metrics port: one of --metrics-token-file, or else, where pods are followed, one that "+
+			"Kubernetes gives the right to get the page; with a file of endpoints only --metrics-token-file has effect")
 	f.StringVar(&o.metricsToken, "metrics-token-file", "",
 		"file of bearer tokens, one a line, of which /metrics and /debug want one; empty is none")
 	f.StringVar(&o.metricsCert, "metrics-cert-dir", "",
@@ -67,11 +69,19 @@ func (o *options) checkTLS() []error {
 	if o.tls.metricsCA != "" && o.tls.metricsCert == "" {
 		all = append(all, errors.New("--metrics-client-ca-file: want --metrics-cert-dir too"))
 	}
-	if o.tls.metricsAuth && o.tls.metricsToken == "" {
-		all = append(all, errors.New("--metrics-endpoint-auth: want --metrics-token-file too, for there is no other "+
-			"authority to ask"))
+	if !o.followsPods() {
+		all = append(all, o.checkMetricsAuth())
 	}
 	return all
+}
+
+// checkMetricsAuth returns what is wrong with the flags of the metrics port if no pods are followed.
+func (o *options) checkMetricsAuth() error {
+	if o.given("metrics-endpoint-auth") && o.tls.metricsAuth && o.tls.metricsToken == "" {
+		return errors.New("--metrics-endpoint-auth: want --metrics-token-file too, for with a file of endpoints " +
+			"there is no other authority to ask")
+	}
+	return nil
 }
 
 // portSecrets holds the certificates and tokens that guard the ports.
@@ -198,10 +208,27 @@ func (s *portSecrets) credentials(port string) credentials.TransportCredentials 
 	return credentials.NewTLS(p.Server())
 }
 
-// guard makes the metrics port ask for a token, if there is a file of them.
-func (s *portSecrets) guard(next http.Handler) http.Handler {
-	if s.tokens == nil {
-		return next
+// guard makes the metrics port want a token, if there is a file of them, or else if Kubernetes is asked.
+func (s *server) guard(next http.Handler) http.Handler {
+	switch {
+	case s.secrets.tokens != nil:
+		return admin.Authenticated(next, s.secrets.tokens.Accept)
+	case s.tree.reviews != nil:
+		return admin.Guarded(next, s.tree.reviewed)
 	}
-	return admin.Authenticated(next, s.tokens.Accept)
+	return next
+}
+
+// reviewed returns what Kubernetes says of a request to the metrics port.
+func (t *tree) reviewed(r *http.Request) admin.Access {
+	switch t.reviews.Decide(r.Header.Get("Authorization"), r.Method, r.URL.Path) {
+	case access.Granted:
+		return admin.Granted
+	case access.Unauthenticated:
+		return admin.NoToken
+	case access.Forbidden:
+		return admin.NoRight
+	case access.Undecided:
+	}
+	return admin.Undecided
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/cycle"
 	"github.com/signalbox-epp/signalbox/actors/outlier"
 	"github.com/signalbox-epp/signalbox/actors/scraper"
+	"github.com/signalbox-epp/signalbox/adapters/access"
 	"github.com/signalbox-epp/signalbox/adapters/accesslog"
 	"github.com/signalbox-epp/signalbox/adapters/election"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
@@ -71,6 +72,7 @@ type handlers struct {
 	streams *extproc.Server
 	logs    *accesslog.Server
 	admin   http.Handler
+	reviews *access.Reviews // of tokens, on the metrics port; nil = Kubernetes is not asked
 }
 
 const (

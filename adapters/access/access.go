@@ -1,0 +1,288 @@
+// Package access asks Kubernetes whether the bearer of a token may read a page of ours: a TokenReview says whose token
+// it is, a SubjectAccessReview whether that user has the right.
+//
+// It owns the answers, for a short time. It never keeps a token itself, and never says yes without an answer.
+package access
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	authentication "k8s.io/api/authentication/v1"
+	authorization "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// keepFor is how long an answer holds, so how long a right that was revoked goes on.
+	keepFor = 10 * time.Second
+	// trustFor is how long a yes holds on while the API server gives no answer, so that the metrics that tell of its
+	// outage can be read.
+	trustFor = time.Hour
+	// askAgain is how long a question is not asked again after there was no answer.
+	askAgain = time.Second
+	// answerWithin is how long one review may take, with the wait for those before it.
+	answerWithin = 2 * time.Second
+	// mostAsking is how many reviews may run at a time: strangers may send any number of tokens.
+	mostAsking = 4
+	// mostKept is how many answers are kept.
+	mostKept = 1024
+	// Longer tokens and paths are refused without a review.
+	mostToken, mostPath = 16 << 10, 1 << 10
+)
+
+// Verdict says whether a page may be read.
+type Verdict uint8
+
+const (
+	// Granted is for a user with the right.
+	Granted Verdict = 1 + iota
+	// Unauthenticated is for a request without a token, or with one that is nobody's.
+	Unauthenticated
+	// Forbidden is for a user without the right.
+	Forbidden
+	// Undecided is for a question to which there is no answer.
+	Undecided
+)
+
+// Config says whom to ask.
+type Config struct {
+	Cluster *rest.Config // how the API server is reached
+	// Problem, if not nil, is told when reviews fail, and nil when they do no more. It must not block.
+	Problem func(error)
+}
+
+// Reviews asks Kubernetes, and keeps its answers.
+type Reviews struct {
+	cfg    Config
+	tokens authenticationv1.TokenReviewInterface
+	rights authorizationv1.SubjectAccessReviewInterface
+	asking chan struct{} // has an item for each review that runs
+
+	mu      sync.Mutex
+	kept    map[question]*entry
+	failing bool
+}
+
+// question is what an answer is kept for: whose a token is, or, with a verb and a path, whether its user has that
+// right.
+type question struct {
+	token      [sha256.Size]byte
+	verb, path string
+}
+
+// answer is that to a question. user is set exactly if the question was whose a token is, and it is somebody's.
+type answer struct {
+	yes  bool
+	user authentication.UserInfo
+}
+
+// entry is an answer that is kept. All fields but asks are guarded by the mutex of Reviews.
+type entry struct {
+	asks   sync.Mutex // held by who asks, so that all others who want the same wait for it
+	answer answer
+	found  time.Time // zero = there is none yet
+	failed time.Time // when there was no answer
+}
+
+// New returns reviews by an API server. It asks nothing yet.
+func New(cfg Config) (*Reviews, error) {
+	c := rest.CopyConfig(cfg.Cluster)
+	c.QPS = -1 // mostAsking and keepFor bound the calls
+	c.WarningHandler = rest.NoWarnings{}
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	c.UserAgent = cmp.Or(c.UserAgent, "signalbox")
+	tokens, err := authenticationv1.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes client: %w", err)
+	}
+	rights, err := authorizationv1.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes client: %w", err)
+	}
+	return &Reviews{
+		cfg: cfg, tokens: tokens.TokenReviews(), rights: rights.SubjectAccessReviews(),
+		asking: make(chan struct{}, mostAsking), kept: map[question]*entry{},
+	}, nil
+}
+
+// Decide says whether the bearer of the token in an Authorization header may do something at a path. The verb is an
+// HTTP method.
+func (r *Reviews) Decide(header, verb, path string) Verdict {
+	scheme, token, _ := strings.Cut(header, " ")
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > mostToken {
+		return Unauthenticated
+	}
+	if len(path) > mostPath {
+		return Forbidden
+	}
+	q := question{token: sha256.Sum256([]byte(token))}
+	who, err := r.answer(q, func(ctx context.Context) (answer, error) { return r.whose(ctx, token) })
+	switch {
+	case err != nil:
+		return Undecided
+	case !who.yes:
+		return Unauthenticated
+	}
+	q.verb, q.path = strings.ToLower(verb), path
+	may, err := r.answer(q, func(ctx context.Context) (answer, error) { return r.may(ctx, who.user, q) })
+	switch {
+	case err != nil:
+		return Undecided
+	case !may.yes:
+		return Forbidden
+	}
+	return Granted
+}
+
+// whose asks whose a token is.
+func (r *Reviews) whose(ctx context.Context, token string) (answer, error) {
+	got, err := r.tokens.Create(ctx, &authentication.TokenReview{
+		Spec: authentication.TokenReviewSpec{Token: token},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return answer{}, fmt.Errorf("create tokenreviews.authentication.k8s.io: %w", err)
+	}
+	return answer{yes: got.Status.Authenticated, user: got.Status.User}, nil
+}
+
+// may asks whether a user has a right.
+func (r *Reviews) may(ctx context.Context, user authentication.UserInfo, q question) (answer, error) {
+	extra := map[string]authorization.ExtraValue{}
+	for name, values := range user.Extra {
+		extra[name] = authorization.ExtraValue(values)
+	}
+	got, err := r.rights.Create(ctx, &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
+		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+		NonResourceAttributes: &authorization.NonResourceAttributes{Verb: q.verb, Path: q.path},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		return answer{}, fmt.Errorf("create subjectaccessreviews.authorization.k8s.io: %w", err)
+	}
+	return answer{yes: got.Status.Allowed}, nil
+}
+
+// answer returns what is kept for a question, or else asks.
+func (r *Reviews) answer(q question, ask func(context.Context) (answer, error)) (answer, error) {
+	e := r.entry(q)
+	e.asks.Lock()
+	defer e.asks.Unlock()
+	a, err, fresh := r.known(e)
+	if fresh {
+		return a, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerWithin) // others may want the answer too
+	defer cancel()
+	select {
+	case r.asking <- struct{}{}:
+		defer func() { <-r.asking }()
+	case <-ctx.Done():
+		return r.keep(e, answer{}, errNoAnswer) // there are too many questions
+	}
+	got, err := ask(ctx)
+	r.note(err)
+	return r.keep(e, got, err)
+}
+
+var errNoAnswer = errors.New("the API server does not say")
+
+// entry returns the entry of a question, and makes room for it if need be.
+func (r *Reviews) entry(q question) *entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.kept[q]; e != nil {
+		return e
+	}
+	if len(r.kept) >= mostKept {
+		r.makeRoom()
+	}
+	e := &entry{}
+	r.kept[q] = e
+	return e
+}
+
+// makeRoom drops what says no or is old, so that strangers drive out no answer that somebody with the right needs, or
+// else anything.
+func (r *Reviews) makeRoom() {
+	for q, e := range r.kept {
+		if !e.answer.yes || time.Since(e.found) > trustFor {
+			delete(r.kept, q)
+		}
+	}
+	for q := range r.kept {
+		if len(r.kept) < mostKept {
+			return
+		}
+		delete(r.kept, q)
+	}
+}
+
+// known returns what holds without asking. It is not fresh if there is something to ask.
+func (r *Reviews) known(e *entry) (a answer, err error, fresh bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !e.found.IsZero() && time.Since(e.found) < keepFor:
+		return e.answer, nil, true
+	case !e.failed.IsZero() && time.Since(e.failed) < askAgain:
+		a, err = e.trusted()
+		return a, err, true
+	}
+	return answer{}, nil, false
+}
+
+// trusted returns a yes that holds on, or that there is no answer.
+func (e *entry) trusted() (answer, error) {
+	if e.answer.yes && time.Since(e.found) < trustFor {
+		return e.answer, nil
+	}
+	return answer{}, errNoAnswer
+}
+
+// keep keeps an answer, or that there was none, and returns what holds now.
+func (r *Reviews) keep(e *entry, got answer, err error) (answer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil:
+		e.answer, e.found, e.failed = got, time.Now(), time.Time{}
+		return got, nil
+	case !away(err):
+		e.answer, e.found = answer{}, time.Time{} // it refuses to say, which is no outage
+	}
+	e.failed = time.Now()
+	return e.trusted()
+}
+
+// away reports whether an error is that the API server cannot answer now.
+func away(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	const serverErrors = 500
+	return status.Status().Code >= serverErrors || apierrors.IsTooManyRequests(err)
+}
+
+// note tells that reviews begin to fail, or fail no more.
+func (r *Reviews) note(err error) {
+	r.mu.Lock()
+	changed := r.failing != (err != nil)
+	r.failing = err != nil
+	r.mu.Unlock()
+	if changed && r.cfg.Problem != nil {
+		r.cfg.Problem(err)
+	}
+}
