@@ -22,17 +22,24 @@ type passage struct {
 	last   messages.RequestID
 }
 
-// newPassage returns a passage under a configuration that has the feature gate flowControl, or not.
-func newPassage(tb testing.TB, gated bool) *passage {
+// ways are how requests pass: without the feature gate flowControl, and with it and a detector.
+var ways = []string{"without", "concurrency-detector", "learning-detector"}
+
+// newPassage returns a passage under a configuration for one of the ways.
+func newPassage(tb testing.TB, way string) *passage {
 	tb.Helper()
+	gated, detector := way != ways[0], way
+	if !gated {
+		detector = ways[1]
+	}
 	cfg, err := config.Load([]byte(fmt.Sprintf(`apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
-featureGates: ["flowControl=%t"]
-plugins: [{type: concurrency-detector}, {type: queue-scorer}, {type: max-score-picker}]
+featureGates: ["flowControl=%[1]t"]
+plugins: [{type: %[2]s}, {type: queue-scorer}, {type: max-score-picker}]
 schedulingProfiles:
 - {name: default, plugins: [{pluginRef: queue-scorer}, {pluginRef: max-score-picker}]}
-flowControl: {saturationDetector: {pluginRef: concurrency-detector}}
-`, gated)), config.Settings{Destinations: 1, Stale: time.Hour})
+flowControl: {saturationDetector: {pluginRef: %[2]s}}
+`, gated, detector)), config.Settings{Destinations: 1, Stale: time.Hour})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -89,15 +96,16 @@ func (p *passage) request(tb testing.TB) {
 		tb.Fatalf("told %+v", m)
 	}
 	port.Post(messages.ResponseStarted{Status: 200, At: now})
+	port.Post(messages.FirstTokenSeen{At: now})
 	port.Post(messages.ResponseEnded{At: now, ResponseBytes: 100})
 	port.Post(messages.StreamGone{Completed: true})
 }
 
 // BenchmarkRequest is what all actors do for a request, with the feature gate flowControl and without.
 func BenchmarkRequest(b *testing.B) {
-	for _, gated := range []bool{false, true} {
-		b.Run(fmt.Sprintf("gated=%t", gated), func(b *testing.B) {
-			p := newPassage(b, gated)
+	for _, way := range ways {
+		b.Run(way, func(b *testing.B) {
+			p := newPassage(b, way)
 			b.ReportAllocs()
 			for b.Loop() {
 				p.request(b)
@@ -108,13 +116,15 @@ func BenchmarkRequest(b *testing.B) {
 
 // A request that finds room costs little more with the gate than without.
 func TestGateAddsFewAllocations(t *testing.T) {
-	var allocations [2]float64
-	for i, gated := range []bool{false, true} {
-		p := newPassage(t, gated)
-		allocations[i] = testing.AllocsPerRun(1000, func() { p.request(t) })
+	allocations := map[string]float64{}
+	for _, way := range ways {
+		p := newPassage(t, way)
+		allocations[way] = testing.AllocsPerRun(1000, func() { p.request(t) })
 	}
-	t.Logf("%v allocations without the gate, %v with it", allocations[0], allocations[1])
-	if more := allocations[1] - allocations[0]; more > 4 {
-		t.Errorf("the gate adds %v allocations to a request, want 4 at most", more)
+	t.Logf("allocations: %v", allocations)
+	for _, way := range ways[1:] {
+		if more := allocations[way] - allocations[ways[0]]; more > 4 {
+			t.Errorf("the gate with %s adds %v allocations to a request, want 4 at most", way, more)
+		}
 	}
 }

@@ -68,60 +68,76 @@ func (p *ProgramAware) Validate() error {
 // most bounds what is given in seconds, and weights.
 const most = 1e9
 
-// service returns what is left of a flow's service.
-func (p *ProgramAware) service(a *flow.Account, now time.Time) float64 {
-	if a.Service == 0 {
-		return 0
-	}
-	since := max(now.Sub(a.At).Seconds(), 0)
+// halfLife returns after how many seconds half of the service is forgotten, a millisecond at least; 0 = never.
+func (p *ProgramAware) halfLife() float64 {
 	switch {
-	case p.EvictionTTLSeconds > 0 && since > p.EvictionTTLSeconds:
-		return 0
 	case p.LASHalfLifeSeconds > 0:
-		return float64(a.Service) * math.Exp2(-since/p.LASHalfLifeSeconds)
+		return max(p.LASHalfLifeSeconds, 1e-3)
 	case p.LASDecayFactor < 1:
-		return float64(a.Service) * math.Pow(p.LASDecayFactor, since)
+		return max(-1/math.Log2(p.LASDecayFactor), 1e-3)
 	}
-	return float64(a.Service)
+	return 0
+}
+
+// kept returns until when a flow's service counts.
+func (p *ProgramAware) kept(a *flow.Account) time.Time {
+	if p.EvictionTTLSeconds == 0 {
+		return flow.Forever
+	}
+	return a.At.Add(time.Duration(p.EvictionTTLSeconds * float64(time.Second)))
 }
 
 // Charge adds to what is left of the service.
 func (p *ProgramAware) Charge(a *flow.Account, now time.Time, t flow.Tokens) {
-	a.Service = int64(math.Round(p.service(a, now))) + t.Prompt + 2*t.Output
+	left := float64(a.Service)
+	if half := p.halfLife(); half > 0 {
+		left *= math.Exp2(-max(now.Sub(a.At).Seconds(), 0) / half)
+	}
+	if a.Service != 0 && now.After(p.kept(a)) {
+		left = 0
+	}
+	a.Service = int64(math.Round(left)) + t.Prompt + 2*t.Output
 }
 
-// Choose returns the flow with the highest score, and of equal ones that whose request came first.
-func (p *ProgramAware) Choose(now time.Time, all []flow.Candidate) int {
-	service, wait := span{math.Inf(1), math.Inf(-1)}, span{math.Inf(1), math.Inf(-1)}
-	for i := range all {
-		all[i].Value = p.service(all[i].Account, now)
-		service.widen(all[i].Value)
-		wait.widen(waited(&all[i], now))
+// Point returns the service of a flow and the arrival of its first request. Since the service of all flows is forgotten
+// in proportion, it is given as what would have been as much at the beginning of an age that lasts for 256 half-lives.
+func (p *ProgramAware) Point(now time.Time, a *flow.Account, head *flow.Entry) (flow.Point, time.Time) {
+	half := p.halfLife()
+	began, until := 0.0, flow.Forever
+	if age := 256 * half; age > 0 && age < most {
+		n := math.Floor(seconds(now) / age)
+		began = n * age
+		until = timeOf((n + 1) * age).Add(-time.Millisecond) // what is rounded must not reach into the next age
 	}
-	best, highest := 0, math.Inf(-1)
-	for i := range all {
-		score := p.LASWeightService*(1-service.place(all[i].Value)) +
-			p.LASWeightHeadWait*wait.place(waited(&all[i], now))
-		if score > highest || score == highest && all[i].Head.Number < all[best].Head.Number {
-			best, highest = i, score
-		}
+	point := flow.Point{X: float64(a.Service), Y: seconds(head.Arrived)}
+	if a.Service == 0 {
+		return point, until
 	}
-	return best
+	kept := p.kept(a)
+	if now.After(kept) {
+		point.X = 0
+		return point, until
+	}
+	if kept.Before(until) {
+		until = kept
+	}
+	if half > 0 {
+		point.X *= math.Exp2(min((seconds(a.At)-began)/half, 512))
+	}
+	return point, until
 }
 
-func waited(c *flow.Candidate, now time.Time) float64 { return now.Sub(c.Head.Arrived).Seconds() }
+// seconds returns a time in seconds since 1970, and timeOf the time.
+func seconds(t time.Time) float64 { return float64(t.Unix()) + float64(t.Nanosecond())/1e9 }
 
-// span is from the least value to the greatest.
-type span struct{ least, greatest float64 }
+func timeOf(seconds float64) time.Time {
+	whole := math.Floor(seconds)
+	return time.Unix(int64(whole), int64((seconds-whole)*1e9))
+}
 
-func (s *span) widen(to float64) { s.least, s.greatest = min(s.least, to), max(s.greatest, to) }
-
-// place returns where a value stands: 0 = it is the least, or all are equal; 1 = the greatest.
-func (s *span) place(v float64) float64 {
-	if s.greatest <= s.least {
-		return 0
-	}
-	return (v - s.least) / (s.greatest - s.least)
+// Weights returns those of the service and of the wait.
+func (p *ProgramAware) Weights() flow.Point {
+	return flow.Point{X: p.LASWeightService, Y: p.LASWeightHeadWait}
 }
 
 // Rank returns the service as it was charged last.

@@ -4,17 +4,20 @@ import "slices"
 
 // band is the requests of one priority that began to wait under the same policies.
 //
-//	band ─┬─ class ── lines, a heap: the line whose turn it is comes first
+//	band ─┬─ class ── two heaps of lines, of flows that crowd and of others: the line whose turn it is comes first
 //	      └─ flow  ── its lines, one for each class of which it has requests waiting
 type band struct {
 	priority int
 	settings BandSettings
+	version  int // of Queues, as of which requests begin to wait here
 	ids
 	classes []*class // of which requests wait
-	total   Total
-	rank    int64   // of the flow that was served last; 0 before the first
-	served  uint64  // dispatches
-	due     float64 // dispatches that its priority is owed by its least share, if it leads; 0 to below 2
+	lengths
+	points
+	total  Total
+	rank   int64   // of the flow that was served last; 0 before the first
+	served uint64  // dispatches
+	due    float64 // dispatches that its priority is owed by its least share, if it leads; 0 to below 2
 	guard
 }
 
@@ -26,13 +29,14 @@ type flow struct {
 	lines   []*line
 	bytes   int64 // of the bodies of its requests that wait
 	standing
+	length
 }
 
 // class is the requests of a band that may use the same endpoints. Its lines are never empty.
 type class struct {
 	name    Class
-	lines   []*line // heap
-	waiting int64   // requests
+	heaps   [2]lines // of flows that have one request waiting, and of those that crowd
+	waiting int64    // requests
 }
 
 // line is the requests of one flow and one class.
@@ -43,7 +47,9 @@ type line struct {
 	queue Queue
 	head  *Entry // the queue's first
 	rank  int64  // the flow's, when head or account changed last
-	place int    // in class.lines
+	point Point  // likewise, if the fairness is a Chooser
+	in    *lines // nil = it is new
+	place int    // in it
 }
 
 func newBand(priority int, s BandSettings, flows int) *band {
@@ -57,7 +63,7 @@ func (b *band) line(f *flow, name Class) *line {
 			return l
 		}
 	}
-	l := &line{band: b, class: b.class(name), flow: f, queue: b.settings.Queue.New(), place: -1}
+	l := &line{band: b, class: b.class(name), flow: f, queue: b.settings.Queue.New()}
 	f.lines = append(f.lines, l)
 	return l
 }
@@ -73,7 +79,8 @@ func (b *band) class(name Class) *class {
 			return c
 		}
 	}
-	c := &class{name: name}
+	_, boxed := b.settings.Fairness.(Chooser)
+	c := &class{name: name, heaps: [2]lines{{boxed: boxed}, {boxed: boxed}}}
 	b.classes = append(b.classes, c)
 	return c
 }
@@ -96,7 +103,12 @@ func (b *band) enter(q *Queues, e *Entry) {
 	f.account.Requests++
 	f.bytes += e.Bytes
 	l.class.waiting++
-	q.rerank(l)
+	b.measure(q, f)
+	if f.account.Requests == 2 {
+		q.rerankAll(f)
+	} else {
+		q.rerank(l)
+	}
 }
 
 // leave takes an entry out of its line. Lines and classes that are empty go.
@@ -111,17 +123,20 @@ func (b *band) leave(q *Queues, e *Entry) {
 	f.account.Requests--
 	f.bytes -= e.Bytes
 	l.class.waiting--
+	b.measure(q, f)
 	l.queue.Remove(e)
-	if l.queue.Len() > 0 {
-		if l.head == e {
-			q.rerank(l)
+	if l.queue.Len() == 0 {
+		l.in.remove(l)
+		f.lines = without(f.lines, l)
+		if l.class.waiting == 0 {
+			b.classes = without(b.classes, l.class)
 		}
-		return
 	}
-	l.class.remove(l)
-	f.lines = without(f.lines, l)
-	if len(l.class.lines) == 0 {
-		b.classes = without(b.classes, l.class)
+	switch {
+	case f.account.Requests == 1:
+		q.rerankAll(f)
+	case l.head == e && l.queue.Len() > 0:
+		q.rerank(l)
 	}
 	if f.account.Requests == 0 {
 		b.rest(f, q.now)
@@ -136,111 +151,24 @@ func without[T comparable](list []T, member T) []T {
 	return list
 }
 
-// first returns the entry of a band that is dispatched next, of those whose class has room, and the line whose turn it
-// is, which by locality may be another one; nil = there is none.
-func (q *Queues) first(b *band, room func(*Entry) bool) (e *Entry, turn *line) {
-	if by, ok := b.settings.Fairness.(Chooser); ok {
-		if e := q.chosen(b, by, room); e != nil {
-			return e, e.line
-		}
-	}
-	turn = b.next(room)
-	if turn == nil {
-		return nil, nil
-	}
-	if quantum := b.settings.quantum(); quantum > 0 && q.held != nil {
-		return q.nearest(b, room, quantum)
-	}
-	return turn.head, turn
-}
-
-// chosen returns the entry that a Chooser chooses; nil = none has room, or it did not choose.
-func (q *Queues) chosen(b *band, by Chooser, room func(*Entry) bool) *Entry {
-	q.candidates = q.candidates[:0]
-	for _, c := range b.classes {
-		has := c.room(room)
-		for _, l := range c.lines {
-			if has(l) {
-				q.candidates = append(q.candidates, Candidate{Account: &l.flow.account, Head: l.head})
-			}
-		}
-	}
-	defer func() { clear(q.candidates) }()
-	if len(q.candidates) > 0 {
-		if next := q.choose(b, by, q.candidates); next >= 0 {
-			return q.candidates[next].Head
-		}
-	}
-	return nil
-}
-
-// next returns the line whose rank is the least, of those whose class has room; nil = there is none.
-func (b *band) next(room func(*Entry) bool) (first *line) {
-	for _, c := range b.classes {
-		l := c.lines[0]
-		if (first == nil || l.before(first)) && !room(l.head) && l.flow.crowds() {
-			l = c.alone()
-		}
-		if l != nil && (first == nil || l.before(first)) && room(l.head) {
-			first = l
-		}
-	}
-	return first
-}
-
-// room returns which lines of a class have room. It asks once for those whose flows crowd, and once for the others.
-func (c *class) room(room func(*Entry) bool) func(*line) bool {
-	var asked, has [2]bool
-	return func(l *line) bool {
-		kind := 0
-		if l.flow.crowds() {
-			kind = 1
-		}
-		if !asked[kind] {
-			asked[kind], has[kind] = true, room(l.head)
-		}
-		return has[kind]
-	}
-}
-
 // crowds reports whether the flow has more than one request waiting.
 func (f *flow) crowds() bool { return f.account.Requests > 1 }
 
-// alone returns the line whose turn it is of those whose flow has one request waiting; nil = there is none.
-func (c *class) alone() (first *line) {
-	for _, l := range c.lines {
-		if !l.flow.crowds() && (first == nil || l.before(first)) {
-			first = l
-		}
+// settle puts a line where it belongs after its rank, its head or its flow changed.
+func (c *class) settle(l *line) {
+	to := &c.heaps[0]
+	if l.flow.crowds() {
+		to = &c.heaps[1]
 	}
-	return first
-}
-
-// mostOf returns the last entry of the flow that has the most, as the displacement says, and how much that is. nil =
-// nothing waits.
-func (q *Queues) mostOf(b *band) (last *Entry, most float64) {
-	for _, c := range b.classes {
-		for _, l := range c.lines {
-			if l.flow.lines[0] != l {
-				continue // the flow is asked about once
-			}
-			tail := l.flow.last()
-			if excess := q.excess(b, &l.flow.account, tail); last == nil || excess > most {
-				last, most = tail, excess
-			}
+	if l.in != to {
+		if l.in != nil {
+			l.in.remove(l)
 		}
+		l.in = to
+		to.add(l)
+		return
 	}
-	return last, most
-}
-
-// last returns the entry of a flow that comes last. One waits.
-func (f *flow) last() (last *Entry) {
-	for _, l := range f.lines {
-		if e := l.queue.Tail(); last == nil || last.Before(e) {
-			last = e
-		}
-	}
-	return last
+	to.fix(l)
 }
 
 // before reports whether it is the turn of l rather than of other.
@@ -251,56 +179,108 @@ func (l *line) before(other *line) bool {
 	return l.head.Number < other.head.Number
 }
 
-// fix puts a line where it belongs after its rank or its head changed. A line that is new to the heap enters it.
-func (c *class) fix(l *line) {
-	if l.place < 0 {
-		l.place = len(c.lines)
-		c.lines = append(c.lines, l)
-	}
-	c.down(c.up(l.place))
+func (l *line) seat() *int { return &l.place }
+
+// lines is a heap of lines. If the fairness is a Chooser it knows of each what the lines below it have.
+type lines struct {
+	heap  heap[*line]
+	boxed bool
+	boxes []box // of each line with those below it; if boxed
 }
 
-func (c *class) remove(l *line) {
-	last := len(c.lines) - 1
-	at := l.place
-	c.swap(at, last)
-	c.lines[last] = nil
-	c.lines = c.lines[:last]
-	if at < last {
-		c.down(c.up(at))
+func (h *lines) first() *line {
+	if len(h.heap) == 0 {
+		return nil
 	}
-	l.place = -1
+	return h.heap[0]
 }
 
-func (c *class) up(i int) int {
+func (h *lines) add(l *line) {
+	if h.boxed {
+		h.boxes = append(h.boxes, box{})
+	}
+	h.rebox(h.heap.add(l))
+}
+
+func (h *lines) fix(l *line) { h.rebox(h.heap.fix(l)) }
+
+func (h *lines) remove(l *line) {
+	changed, last := h.heap.remove(l), len(h.heap)
+	if h.boxed {
+		h.boxes = h.boxes[:last]
+	}
+	h.rebox(changed)
+	h.rebox((last - 1) / 2)
+}
+
+// ordered is what a heap holds. Each knows its place there.
+type ordered[T any] interface {
+	before(other T) bool
+	seat() *int
+}
+
+// heap holds the one first that is before all others. Of a change it returns the place farthest from the first whose
+// member changed: all other such places are on the way from there to the first.
+type heap[T ordered[T]] []T
+
+func (h *heap[T]) add(x T) (changed int) {
+	*x.seat() = len(*h)
+	*h = append(*h, x)
+	h.up(len(*h) - 1)
+	return len(*h) - 1
+}
+
+// fix puts a member where it belongs after it changed.
+func (h *heap[T]) fix(x T) (changed int) {
+	at := *x.seat()
+	if h.up(at) < at {
+		return at
+	}
+	return h.down(at)
+}
+
+// remove takes a member out. The last place goes, beside the change that it returns.
+func (h *heap[T]) remove(x T) (changed int) {
+	at, last := *x.seat(), len(*h)-1
+	h.swap(at, last)
+	clear((*h)[last:])
+	*h = (*h)[:last]
+	if at == last {
+		return at
+	}
+	return h.fix((*h)[at])
+}
+
+func (h *heap[T]) up(i int) int {
 	for i > 0 {
 		parent := (i - 1) / 2
-		if !c.lines[i].before(c.lines[parent]) {
+		if !(*h)[i].before((*h)[parent]) {
 			break
 		}
-		c.swap(i, parent)
+		h.swap(i, parent)
 		i = parent
 	}
 	return i
 }
 
-func (c *class) down(i int) {
+func (h *heap[T]) down(i int) int {
 	for {
 		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(c.lines); child++ {
-			if c.lines[child].before(c.lines[least]) {
+		for child := 2*i + 1; child <= 2*i+2 && child < len(*h); child++ {
+			if (*h)[child].before((*h)[least]) {
 				least = child
 			}
 		}
 		if least == i {
-			return
+			return i
 		}
-		c.swap(i, least)
+		h.swap(i, least)
 		i = least
 	}
 }
 
-func (c *class) swap(i, j int) {
-	c.lines[i], c.lines[j] = c.lines[j], c.lines[i]
-	c.lines[i].place, c.lines[j].place = i, j
+func (h *heap[T]) swap(i, j int) {
+	list := *h
+	list[i], list[j] = list[j], list[i]
+	*list[i].seat(), *list[j].seat() = i, j
 }

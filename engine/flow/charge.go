@@ -33,7 +33,10 @@ func (q *Queues) Charge(key messages.FlowKey, t Tokens) {
 func (q *Queues) charge(b *band, f *flow, t Tokens) {
 	if t != (Tokens{}) {
 		q.account(b, &f.account, t)
-		q.change(b, func() { q.rerankAll(f) })
+		q.change(b, func() {
+			b.measure(q, f)
+			q.rerankAll(f)
+		})
 	}
 }
 

@@ -39,7 +39,9 @@ func crowd(b *testing.B, q *flow.Queues, flows, requests int) []*flow.Entry {
 // BenchmarkPushNext has a request wait and dispatches one, with so many waiting all the time.
 func BenchmarkPushNext(b *testing.B) {
 	for _, c := range []struct{ flows, waiting int }{{1, 1}, {1, 100_000}, {10_000, 10_000}, {10_000, 100_000}} {
-		for _, policies := range [][2]string{{fcfs, robin}, {edf, token}, {fcfs, program}} {
+		for _, policies := range [][2]string{
+			{fcfs, strict}, {fcfs, robin}, {edf, token}, {fcfs, program},
+		} {
 			b.Run(fmt.Sprintf("flows=%d/waiting=%d/%s", c.flows, c.waiting, policies[1]), func(b *testing.B) {
 				q := flow.New(everywhere(band(policies[0], policies[1], flow.Limits{}), flow.Limits{}))
 				crowd(b, q, c.flows, c.waiting)
@@ -51,6 +53,25 @@ func BenchmarkPushNext(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkPushFull has a request wait that takes the place of another one, for the line is full, and dispatches one.
+func BenchmarkPushFull(b *testing.B) {
+	q := flow.New(everywhere(band(fcfs, robin, flow.Limits{}), flow.Limits{Requests: 100_000}))
+	crowd(b, q, 10_000, 100_000)
+	number := messages.RequestID(100_000)
+	push := func(fairness string) {
+		number++
+		q.Push(&flow.Entry{Request: number, Wait: flow.Wait{Arrived: start, Deadline: start}, Flow: messages.FlowKey{
+			Fairness: fairness, Priority: 9,
+		}})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		push("tenant-1")
+		push("tenant-2")
+		q.Next(anyRoom)
 	}
 }
 

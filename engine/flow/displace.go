@@ -127,3 +127,80 @@ func (q *Queues) lowest() *Entry {
 	}
 	return nil
 }
+
+// lengths holds the flows of a band that have requests waiting by what they have, as the displacement says.
+type lengths struct {
+	longest heap[*flow]
+	changed []*flow // of which that is to be asked again
+}
+
+// length is how much a flow has.
+type length struct {
+	last    *Entry // its last request; nil = the flow is not in the heap
+	excess  float64
+	at      int // in the heap
+	changed bool
+}
+
+func (f *flow) seat() *int { return &f.at }
+
+func (f *flow) before(other *flow) bool {
+	if f.excess != other.excess {
+		return f.excess > other.excess
+	}
+	return f.last.Number < other.last.Number
+}
+
+// measure has the displacement asked about a flow before it decides again.
+func (b *band) measure(q *Queues, f *flow) {
+	if f.length.changed {
+		return
+	}
+	if len(b.changed) > 2*b.most { // most of them were forgotten
+		b.remeasure(q)
+	}
+	f.length.changed = true
+	b.changed = append(b.changed, f)
+}
+
+func (b *band) remeasure(q *Queues) {
+	for _, f := range b.changed {
+		known := f.last != nil
+		if f.length.changed = false; f.account.Requests == 0 {
+			if known {
+				b.longest.remove(f)
+			}
+			f.last = nil
+			continue
+		}
+		f.last = f.tail()
+		f.excess = q.excess(b, &f.account, f.last)
+		if known {
+			b.longest.fix(f)
+		} else {
+			b.longest.add(f)
+		}
+	}
+	clear(b.changed)
+	b.changed = b.changed[:0]
+}
+
+// mostOf returns the last entry of the flow that has the most, as the displacement says, and how much that is. nil =
+// nothing waits.
+func (q *Queues) mostOf(b *band) (last *Entry, most float64) {
+	b.remeasure(q)
+	if len(b.longest) == 0 {
+		return nil, 0
+	}
+	return b.longest[0].last, b.longest[0].excess
+}
+
+// tail returns the entry of a flow that comes last. One waits.
+func (f *flow) tail() (last *Entry) {
+	for _, l := range f.lines {
+		if e := l.queue.Tail(); last == nil || last.Before(e) {
+			last = e
+		}
+	}
+	return last
+}

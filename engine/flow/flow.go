@@ -222,15 +222,24 @@ type Weigher interface {
 	FlowWeights() map[string]float64
 }
 
-// Chooser is a Fairness that looks at all flows of which a request may be next, where the rank of each alone does not
-// say which one is. Its ranks hold in its place if it panics.
+// Chooser is a Fairness that weighs two things against each other, by what all flows have of them of which a request
+// may be next, so that no rank says which one is. Its ranks hold in its place if it panics.
 type Chooser interface {
 	Fairness
 
-	// Choose returns the index of the one that is next. There is at least one. A flow stands in the list once for each
-	// class of requests that it has waiting. The order of the list means nothing.
-	Choose(now time.Time, all []Candidate) int
+	// Point returns what a flow has of both at a time, and until when that holds if neither its account nor its first
+	// request changes. It is asked when one of them does, and when that time has passed. Only proportions matter: of
+	// all points of a band at a time, one scale for each.
+	Point(now time.Time, a *Account, head *Entry) (p Point, until time.Time)
+
+	// Weights returns how much each of them weighs, 0 or more. The flow is next for which the sum of the weights, each
+	// times where the flow stands between the least of all, which is 0, and the greatest, which is 1, is the least; of
+	// equal ones that whose request came first.
+	Weights() Point
 }
+
+// Point is two numbers that a Chooser gives.
+type Point struct{ X, Y float64 }
 
 // Local is a Fairness under which requests go before others because an endpoint that has room holds their prompts. Its
 // ranks are tokens, and its queues are Listers.
@@ -246,15 +255,9 @@ type Local interface {
 type Displacement interface {
 	// Excess returns how much a flow has: of the flows of a band, the one with the most loses its last request, which
 	// is last. A request that comes takes a place in its own band only from a flow that has more than its own: that is
-	// asked with the one that comes counted in, and as last. NaN is less than any number.
+	// asked with the one that comes counted in, and as last. NaN is less than any number. What it said of a flow holds
+	// until its account or its last request changes.
 	Excess(a *Account, last *Entry) float64
-}
-
-// Candidate is a flow with the request of it that would be next.
-type Candidate struct {
-	*Account
-	Head  *Entry
-	Value float64 // for Choose to note something; 0 at first
 }
 
 // Tokens are those of a request, or of a part of it.

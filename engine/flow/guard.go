@@ -7,7 +7,8 @@ const (
 	ordering = iota
 	fairness
 	charging // of a Meter
-	choosing // of a Chooser
+	pointing // of a Chooser
+	choosing // likewise
 	displacing
 	queue
 	policies
@@ -63,19 +64,42 @@ func (q *Queues) join(b *band, f *flow) {
 	b.settings.Fairness.Join(&f.account, b.rank)
 }
 
-// choose asks the Chooser which of the flows is next. If it panics, or names none of them, it is the one whose rank is
-// the least: -1.
-func (q *Queues) choose(b *band, by Chooser, all []Candidate) (next int) {
+// point asks the Chooser, if there is one, where a flow stands. If it panics or says no number, the flow has nothing,
+// and all are asked about anew at the next decision.
+func (q *Queues) point(l *line) {
+	b := l.band
+	chooser, ok := b.settings.Fairness.(Chooser)
+	if !ok || b.broken {
+		return
+	}
 	defer func() {
 		if recover() != nil {
-			next = -1
+			l.point, b.stale = Point{}, true
+			q.panicked(b, pointing)
+		}
+	}()
+	p, until := chooser.Point(q.now, &l.flow.account, l.head)
+	if p.X-p.X != 0 || p.Y-p.Y != 0 {
+		panic("no number")
+	}
+	l.point = p
+	if until.Before(b.until) {
+		b.until = until
+	}
+	b.faults[pointing] = 0
+}
+
+// weights asks the Chooser for its weights. If it panics, none is chosen.
+func (q *Queues) weights(b *band, chooser Chooser) (weights Point) {
+	defer func() {
+		if recover() != nil {
+			weights.X = math.NaN()
 			q.panicked(b, choosing)
 		}
 	}()
-	next = by.Choose(q.now, all)
-	_ = all[next]
+	weights = chooser.Weights()
 	b.faults[choosing] = 0
-	return next
+	return weights
 }
 
 // excess asks the displacement. If it panics, the flow has as much as it has requests waiting.
@@ -100,6 +124,7 @@ func (q *Queues) panicked(b *band, by int) {
 	b.faults[by]++
 	if b.faults[by] >= mostPanics {
 		q.builtIn[b.priority] = true
+		q.version++
 		b.broken = true
 	}
 }
@@ -147,10 +172,11 @@ func (q *Queues) survives(b *band, change func()) (survived bool) {
 // rebuild makes the lines of a band anew, from what waits in it. Accounts stay.
 func (q *Queues) rebuild(b *band) {
 	for _, f := range b.flows {
-		f.lines, f.account.Requests, f.bytes = nil, 0, 0
+		f.clear()
 	}
-	b.shared.lines, b.shared.account.Requests, b.shared.bytes = nil, 0, 0
+	b.shared.clear()
 	clear(b.sharing)
+	b.lengths = lengths{}
 	b.classes, b.total = nil, Total{}
 	for _, e := range q.All() {
 		if e.band == b {
@@ -160,3 +186,6 @@ func (q *Queues) rebuild(b *band) {
 	}
 	b.restAll(q.now)
 }
+
+// clear has nothing of the flow wait.
+func (f *flow) clear() { f.lines, f.account.Requests, f.bytes, f.length = nil, 0, 0, length{} }

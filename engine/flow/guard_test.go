@@ -2,6 +2,7 @@ package flow_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -58,12 +59,17 @@ func (b brokenProgram) Charge(a *flow.Account, now time.Time, t flow.Tokens) {
 	b.Fairness.(flow.Meter).Charge(a, now, t)
 }
 
-func (b brokenProgram) Choose(now time.Time, all []flow.Candidate) int {
-	b.may("Choose")
-	if b.fails("Choose elsewhere") {
-		return len(all)
+func (b brokenProgram) Point(now time.Time, a *flow.Account, head *flow.Entry) (flow.Point, time.Time) {
+	b.may("Point")
+	if b.fails("no number") {
+		return flow.Point{X: math.NaN()}, now
 	}
-	return b.Fairness.(flow.Chooser).Choose(now, all)
+	return b.Fairness.(flow.Chooser).Point(now, a, head)
+}
+
+func (b brokenProgram) Weights() flow.Point {
+	b.may("Weights")
+	return b.Fairness.(flow.Chooser).Weights()
 }
 
 type brokenDisplacement struct{ *broken }
@@ -126,7 +132,7 @@ func breaking(b flow.BandSettings, total flow.Limits, fails func(string) bool) (
 func TestPolicyThatAlwaysPanicsIsReplaced(t *testing.T) {
 	for call, fair := range map[string]string{
 		"Key": robin, "Rank": robin, "Join": robin, "Push": robin, "Pushed": robin, "Remove": robin, "Head": robin,
-		"Tail": robin, "Excess": robin, "Charge": program, "Choose": program, "Choose elsewhere": program,
+		"Tail": robin, "Excess": robin, "Charge": program, "Point": program, "no number": program, "Weights": program,
 	} {
 		t.Run(call, func(t *testing.T) {
 			always := func(c string) bool { return c == call }
@@ -166,7 +172,7 @@ func TestPolicyThatAlwaysPanicsIsReplaced(t *testing.T) {
 }
 
 func TestPolicyThatPanicsNowAndThenStays(t *testing.T) {
-	for _, call := range []string{"Key", "Rank", "Charge", "Choose"} {
+	for _, call := range []string{"Key", "Rank", "Charge", "Point", "Weights"} {
 		t.Run(call, func(t *testing.T) {
 			n := 0
 			s, p := breaking(band(edf, program, flow.Limits{}), flow.Limits{}, func(c string) bool {

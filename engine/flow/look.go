@@ -149,7 +149,7 @@ func (b *band) add(s *messages.ClassState) {
 		if uint64(c.name) != s.Class {
 			continue
 		}
-		s.Next = cmp.Or(s.Next, c.lines[0].head.Request)
+		s.Next = cmp.Or(s.Next, c.first(anyRoom).head.Request)
 		s.Waiting += c.waiting
 	}
 }

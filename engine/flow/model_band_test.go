@@ -274,7 +274,7 @@ func (m *model) near(b *modelBand, room func(*flow.Entry) bool, quantum int64, d
 }
 
 // heads returns the first request of each flow and class of a band that has room.
-func (m *model) heads(b *modelBand, room func(*flow.Entry) bool) (all []flow.Candidate) {
+func (m *model) heads(b *modelBand, room func(*flow.Entry) bool) (all []candidate) {
 	type line struct {
 		flow  *modelFlow
 		class flow.Class
@@ -287,18 +287,24 @@ func (m *model) heads(b *modelBand, room func(*flow.Entry) bool) (all []flow.Can
 		}
 	}
 	for at, e := range heads {
-		all = append(all, flow.Candidate{Account: &at.flow.Account, Head: e})
+		all = append(all, candidate{&at.flow.Account, e})
 	}
 	return all
 }
 
+// candidate is a flow with its first request.
+type candidate struct {
+	*flow.Account
+	Head *flow.Entry
+}
+
 // choose returns which of all flows is next.
-func (m *model) choose(b *modelBand, all []flow.Candidate) flow.Candidate {
+func (m *model) choose(b *modelBand, all []candidate) candidate {
 	if by, ok := b.Fairness.(flow.Chooser); ok {
-		return all[by.Choose(m.now, all)]
+		return m.weigh(by, all)
 	}
-	rank := func(c flow.Candidate) int64 { return b.Fairness.Rank(c.Account, c.Head) }
-	return slices.MinFunc(all, func(x, y flow.Candidate) int {
+	rank := func(c candidate) int64 { return b.Fairness.Rank(c.Account, c.Head) }
+	return slices.MinFunc(all, func(x, y candidate) int {
 		return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(x.Head.Number, y.Head.Number))
 	})
 }

@@ -17,12 +17,12 @@ type Queues struct {
 	arrivals uint64
 	builtIn  map[int]bool // priorities whose policies panicked too often under the settings in force
 	panics   uint64
+	version  int // of the settings that new requests wait under
 	now      time.Time
 	limiting
 	floors
 
-	candidates []Candidate      // for a Chooser; empty between calls
-	held       func(*Entry) int // as Locate has it; nil = locality does not matter
+	held func(*Entry) int // as Locate has it; nil = locality does not matter
 }
 
 // limiting is what serves to ask the usage limit.
@@ -48,6 +48,7 @@ func New(s Settings) *Queues {
 // Least shares are the new ones at once.
 func (q *Queues) Configure(s Settings) {
 	q.settings = s
+	q.version++
 	clear(q.builtIn)
 	q.limitFaults = 0
 	var kept []*band
@@ -234,12 +235,17 @@ func (q *Queues) All() []*Entry {
 
 // band returns the band in which requests of a priority begin to wait.
 func (q *Queues) band(priority int) *band {
+	newest := q.newest(priority)
+	if newest != nil && newest.version == q.version {
+		return newest
+	}
 	s := q.settings.band(priority)
 	if q.builtIn[priority] {
 		s.Policies = q.settings.BuiltIn
 	}
-	if b := q.newest(priority); b != nil && b.settings.orderedAs(&s) {
-		return b
+	if newest != nil && newest.settings.orderedAs(&s) {
+		newest.version = q.version
+		return newest
 	}
 	at, _ := slices.BinarySearchFunc(q.bands, priority, func(b *band, priority int) int {
 		if b.priority >= priority {
@@ -248,6 +254,7 @@ func (q *Queues) band(priority int) *band {
 		return 1
 	})
 	b := newBand(priority, s, cmp.Or(q.settings.Flows, DefaultFlows))
+	b.version = q.version
 	q.bands = slices.Insert(q.bands, at, b)
 	return b
 }
@@ -266,7 +273,8 @@ func (q *Queues) newest(priority int) *band {
 func (q *Queues) rerank(l *line) {
 	l.head = l.queue.Head()
 	l.rank = q.rank(l.band, &l.flow.account, l.head)
-	l.class.fix(l)
+	q.point(l)
+	l.class.settle(l)
 }
 
 func (q *Queues) rerankAll(f *flow) {

@@ -18,9 +18,11 @@ func TestFaultsHaveTheirPlace(t *testing.T) {
 			}
 		}
 	}
-	for name, c := range contracts {
-		if _, err := c.overlay(t.TempDir()); err != nil {
-			t.Errorf("%s: %v", name, err)
+	for _, table := range []map[string]contract{contracts, detectors, door, gate, policies, shown, usageLimits} {
+		for name, c := range table {
+			if _, err := c.overlay(t.TempDir()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 }

@@ -24,28 +24,44 @@ var policies = map[string]contract{
 		is: "known && !b.settings.orderedAs(&now)",
 	}, "engine/flow", "TestAccountsOutliveConfigurations"},
 	"service is never forgotten": {fault{
-		file: "engine/fairness/program_aware.go", was: "math.Exp2(-since/p.LASHalfLifeSeconds)", is: "1",
+		file: "engine/fairness/program_aware.go", was: "-max(now.Sub(a.At).Seconds(), 0) / half", is: "0",
 	}, "engine/fairness", "Test"},
 	"the wait of a flow's first request means nothing": {fault{
-		file: "engine/fairness/program_aware.go", was: "p.LASWeightHeadWait*wait.place", is: "0*wait.place",
+		file: "engine/fairness/program_aware.go", was: "Y: p.LASWeightHeadWait", is: "Y: 0",
 	}, "engine/fairness", "Test"},
-	"a policy that looks at all flows is not asked": {fault{
-		file: "engine/flow/band.go", was: "(Chooser); ok {", is: "(Chooser); ok && false {",
+	"a policy that weighs flows is not asked": {fault{
+		file: "engine/flow/next.go", was: "(Chooser); ok {", is: "(Chooser); ok && false {",
 	}, "engine/flow", "TestQueuesAgreeWithModel"},
 	"a flow that has no room is chosen": {fault{
-		file: "engine/flow/band.go", was: "if has(l) {", is: "if has(l) || true {",
+		file: "engine/flow/next.go", was: "!h.boxed || !room(l.head)", is: "!h.boxed",
 	}, "engine/flow", "TestQueuesAgreeWithModel"},
-	"a policy that names no flow ends the actor": {fault{
-		file: "engine/flow/guard.go", was: "_ = all[next]", is: "",
+	"a policy that says no number stays": {fault{
+		file: "engine/flow/guard.go", was: "p.X-p.X != 0 || p.Y-p.Y != 0", is: "false",
 	}, "engine/flow", "TestPolicyThatAlwaysPanics"},
+	"what flows have is worked out once": {fault{
+		file: "engine/flow/next.go", was: "q.now.After(b.until)", is: "false",
+	}, "engine/flow", "TestChoiceFollowsTime"},
+	"a flow that changed counts as what it was": {fault{
+		file: "engine/flow/band.go", was: "h.rebox(h.heap.fix(l))", is: "h.heap.fix(l)",
+	}, "engine/flow", "TestQueuesAgreeWithModel"},
+	"every new id has a flow": {fault{
+		file: "engine/flow/ids.go", was: "newcomers = 64", is: "newcomers = 1 << 20",
+	}, "engine/flow", "TestMillionIDs"},
+	"an id is known by one dispatch": {fault{
+		file: "engine/flow/ids.go", was: "knownAfter = 16", is: "knownAfter = 1",
+	}, "engine/flow", "TestMillionIDs"},
+	"what waits of an id stays where it shared a flow": {fault{
+		file: "engine/flow/ids.go", was: "range slices.SortedFunc(maps.Keys(b.sharing[f.id]), byArrival) {",
+		is: "range slices.SortedFunc(maps.Keys(b.sharing[\"\"]), byArrival) {",
+	}, "engine/flow", "TestIDBecomesKnown"},
 	"locality passes a request over for ever": {fault{
-		file: "engine/flow/local.go", was: "if found.over < quantum {", is: "if true {",
+		file: "engine/flow/next.go", was: "if found.over < quantum {", is: "if true {",
 	}, "engine/flow", "TestLocalityKeeps"},
 	"locality knows no turns": {fault{
-		file: "engine/flow/local.go", was: "turn.rank+quantum)", is: "1<<62)",
+		file: "engine/flow/next.go", was: "turn.rank+quantum)", is: "1<<62)",
 	}, "engine/flow", "TestLocalityKeeps"},
 	"locality looks at full classes": {fault{
-		file: "engine/flow/local.go", was: "!ok || !has(l)", is: "!ok || !has(l) && false",
+		file: "engine/flow/next.go", was: "l == nil || !room(l.head)", is: "l == nil",
 	}, "engine/flow", "TestRequestsGo"},
 	"a place that was taken draws requests": {fault{
 		file: "actors/capacity/capacity.go", was: "\t\ta.places.taken(m.Endpoint)\n", is: "",

@@ -1,0 +1,255 @@
+package flow
+
+import (
+	"math"
+	"time"
+)
+
+// first returns the entry of a band that is dispatched next, of those whose class has room, and the line whose turn it
+// is, which by locality may be another one; nil = there is none.
+func (q *Queues) first(b *band, room func(*Entry) bool) (e *Entry, turn *line) {
+	if chooser, ok := b.settings.Fairness.(Chooser); ok {
+		if l := q.chosen(b, chooser, room); l != nil {
+			return l.head, l
+		}
+	}
+	turn = b.next(room)
+	if turn == nil {
+		return nil, nil
+	}
+	if quantum := b.settings.quantum(); quantum > 0 && q.held != nil {
+		return q.nearest(b, room, quantum)
+	}
+	return turn.head, turn
+}
+
+// points says until when the points of all lines of a band hold.
+type points struct {
+	until time.Time
+	stale bool // they do not
+}
+
+// Forever is later than any time at which requests wait.
+var Forever = time.Unix(1<<40, 0)
+
+// chosen returns the line that a Chooser chooses; nil = none has room, or it did not choose.
+func (q *Queues) chosen(b *band, chooser Chooser, room func(*Entry) bool) *line {
+	if b.stale || q.now.After(b.until) {
+		q.change(b, func() { q.repoint(b) })
+	}
+	var few [8]*lines
+	s := selection{heaps: few[:0], cost: math.Inf(1)}
+	for _, c := range b.classes {
+		for i := range c.heaps {
+			h := &c.heaps[i]
+			if l := h.first(); l == nil || !h.boxed || !room(l.head) {
+				continue
+			}
+			if len(s.heaps) == 0 {
+				s.all = h.boxes[0]
+			}
+			s.all.widen(&h.boxes[0])
+			s.heaps = append(s.heaps, h)
+		}
+	}
+	if len(s.heaps) == 0 {
+		return nil
+	}
+	s.weights = q.weights(b, chooser)
+	for _, h := range s.heaps {
+		s.search(h, 0)
+	}
+	return s.best
+}
+
+// repoint has the Chooser asked about all lines.
+func (q *Queues) repoint(b *band) {
+	b.until, b.stale = Forever, false
+	for _, c := range b.classes {
+		for i := range c.heaps {
+			h := &c.heaps[i]
+			for at := len(h.heap) - 1; at >= 0; at-- {
+				q.point(h.heap[at])
+				h.box(at)
+			}
+		}
+	}
+}
+
+// box is what some lines have.
+type box struct {
+	least, most Point
+	number      uint64 // the least of the first requests
+}
+
+func (b *box) widen(other *box) {
+	b.least.X = lesser(b.least.X, other.least.X)
+	b.least.Y = lesser(b.least.Y, other.least.Y)
+	b.most.X = greater(b.most.X, other.most.X)
+	b.most.Y = greater(b.most.Y, other.most.Y)
+	b.number = min(b.number, other.number)
+}
+
+// lesser and greater are min and max without what these do for NaN, which takes longer.
+func lesser(a, b float64) float64 {
+	if b < a {
+		return b
+	}
+	return a
+}
+
+func greater(a, b float64) float64 {
+	if b > a {
+		return b
+	}
+	return a
+}
+
+// rebox works the boxes out anew from a place on to the first.
+func (h *lines) rebox(at int) {
+	for h.boxed && at < len(h.heap) {
+		if h.box(at); at == 0 {
+			return
+		}
+		at = (at - 1) / 2
+	}
+}
+
+// box works out the box of a line from those below it.
+func (h *lines) box(at int) {
+	l := h.heap[at]
+	b := box{l.point, l.point, l.head.Number}
+	for child := 2*at + 1; child <= 2*at+2 && child < len(h.heap); child++ {
+		b.widen(&h.boxes[child])
+	}
+	h.boxes[at] = b
+}
+
+// selection looks for the line with the least cost. Lines of whose box the least point costs more need no look.
+type selection struct {
+	weights Point
+	heaps   []*lines
+	all     box // of all of them
+	best    *line
+	cost    float64 // of it
+}
+
+func (s *selection) search(h *lines, at int) {
+	if at >= len(h.heap) || !s.before(s.costOf(h.boxes[at].least), h.boxes[at].number) {
+		return
+	}
+	l := h.heap[at]
+	if cost := s.costOf(l.point); s.before(cost, l.head.Number) {
+		s.best, s.cost = l, cost
+	}
+	left, right := 2*at+1, 2*at+2
+	if right < len(h.heap) && s.costOf(h.boxes[right].least) < s.costOf(h.boxes[left].least) {
+		left, right = right, left
+	}
+	s.search(h, left)
+	s.search(h, right)
+}
+
+// before reports whether a line of so much cost goes before the best one so far. It is false for NaN.
+func (s *selection) before(cost float64, number uint64) bool {
+	return cost < s.cost || cost == s.cost && s.best != nil && number < s.best.head.Number
+}
+
+func (s *selection) costOf(p Point) float64 {
+	return s.weights.X*between(s.all.least.X, p.X, s.all.most.X) + s.weights.Y*between(s.all.least.Y, p.Y, s.all.most.Y)
+}
+
+// between returns where a value stands: 0 = it is the least, or all are equal; 1 = the greatest.
+func between(least, v, greatest float64) float64 {
+	if greatest == least {
+		return 0
+	}
+	return (v - least) / (greatest - least)
+}
+
+// next returns the line whose rank is the least, of those whose class has room; nil = there is none.
+func (b *band) next(room func(*Entry) bool) (first *line) {
+	for _, c := range b.classes {
+		if l := c.first(room); l != nil && (first == nil || l.before(first)) {
+			first = l
+		}
+	}
+	return first
+}
+
+// first returns the line of a class that has room and whose rank is the least; nil = there is none.
+func (c *class) first(room func(*Entry) bool) (first *line) {
+	for i := range c.heaps {
+		if l := c.heaps[i].first(); l != nil && (first == nil || l.before(first)) && room(l.head) {
+			first = l
+		}
+	}
+	return first
+}
+
+func anyRoom(*Entry) bool { return true }
+
+// How many flows a decision by locality looks at, of those whose turn is near, and how many requests of each.
+const (
+	nearFlows    = 16
+	nearRequests = 8
+)
+
+// Locate says how to find how many lead blocks of a request's prompt an endpoint holds that has room. Without it
+// locality does not matter.
+func (q *Queues) Locate(held func(*Entry) int) { q.held = held }
+
+// nearest returns which entry is next by locality, and the line whose turn it is: of the flows within a quantum of
+// that, the request of whose prompt the most is held where there is room; of equal ones that of the first flow. At
+// least one class must have room.
+func (q *Queues) nearest(b *band, room func(*Entry) bool, quantum int64) (found *Entry, turn *line) {
+	for done := false; !done; { // again, if a queue panicked
+		q.change(b, func() {
+			turn = b.next(room)
+			found = turn.head
+			if found.over < quantum {
+				found = q.search(b, room, found, turn.rank+quantum)
+			}
+			done = true
+		})
+	}
+	return found, turn
+}
+
+// search looks at the lines up to a rank.
+func (q *Queues) search(b *band, room func(*Entry) bool, first *Entry, most int64) *Entry {
+	found, blocks, left := first, q.held(first), nearFlows
+	for _, c := range b.classes {
+		for i := range c.heaps {
+			if l := c.heaps[i].first(); l == nil || !room(l.head) {
+				continue
+			}
+			c.heaps[i].within(0, most, func(l *line) bool {
+				n := nearRequests
+				list, ok := l.queue.(Lister)
+				if !ok {
+					return false
+				}
+				list.List(func(e *Entry) bool {
+					if held := q.held(e); held > blocks {
+						found, blocks = e, held
+					}
+					n--
+					return n > 0
+				})
+				left--
+				return left > 0
+			})
+		}
+	}
+	return found
+}
+
+// within calls yield with the lines from an index on whose rank is not above most, those before others that come after
+// them in the heap, until it returns false.
+func (h *lines) within(i int, most int64, yield func(*line) bool) bool {
+	if i >= len(h.heap) || h.heap[i].rank > most {
+		return true
+	}
+	return yield(h.heap[i]) && h.within(2*i+1, most, yield) && h.within(2*i+2, most, yield)
+}
