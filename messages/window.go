@@ -45,7 +45,7 @@ type ServiceEnded struct {
 type SampleTaken struct{ Endpoint EndpointID }
 
 // WindowsDue is sent by the timer of window, each second while requests run at an endpoint that it knows: one that
-// tells nothing any more is not bounded by what it told.
+// tells nothing any more is not bounded by what it told, and that of one that is ejected begins anew.
 //
 //	From:  window, to itself
 //	To:    window

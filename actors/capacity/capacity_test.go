@@ -399,6 +399,24 @@ type half struct{}
 func (half) Ceilings(*flow.Usage, []float64) time.Duration { return 0 }
 func (half) Crowd(*flow.Usage, int) float64                { return .5 }
 
+// Settings without that are room for those of which a turn failed.
+func TestSettingsThatLetCrowdsFillMoreAreRoom(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	s.settings.UsageLimit, s.settings.Priorities = half{}, []int{0}
+	s.actor.Tell(messages.QueueingReplaced{})
+	for id := range messages.RequestID(3) {
+		s.asks(id+1, tenant("greedy"), 1)
+	}
+	s.turn(1)
+	s.actor.Tell(messages.WaitEnded{Request: 1})
+	s.turn(2)
+	s.actor.Tell(messages.TurnFailed{Request: 2, Cycle: s.cycles[2]})
+	s.turn(0)
+	s.settings.UsageLimit = nil
+	s.actor.Tell(messages.QueueingReplaced{})
+	s.turn(2)
+}
+
 // A request that crowds is told what part of the room it may fill. If there is none, one that does not is next.
 func TestCrowdsLeaveRoom(t *testing.T) {
 	s := newScene(t, flow.Limits{})

@@ -67,13 +67,20 @@ func (a *Window) Receive(ctx runtime.Context[messages.WindowMsg], m messages.Win
 	}
 }
 
-// onWindowsDue looks for endpoints that tell nothing any more, of which no message would come.
+// onWindowsDue looks for endpoints that tell nothing any more, or are ejected, of which no message would come.
 func (a *Window) onWindowsDue(ctx runtime.Context[messages.WindowMsg]) {
 	a.timer = false
 	for _, e := range a.pool.Snapshot().Endpoints {
-		if a.known[e.ID] != nil {
-			a.learn(ctx, e.ID, func(e *endpoint) { e.window.Passed(ctx.Now(), a.load(e)) })
+		if a.known[e.ID] == nil {
+			continue
 		}
+		a.learn(ctx, e.ID, func(e *endpoint) {
+			if status := e.Outlier(); status != nil && status.Ejected {
+				e.window.Lost(ctx.Now())
+				return
+			}
+			e.window.Passed(ctx.Now(), a.load(e))
+		})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	learned "github.com/signalbox-epp/signalbox/engine/window"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -157,6 +158,25 @@ func TestRequestsMoveWindows(t *testing.T) {
 	s.actor.Tell(messages.ServiceEnded{Endpoint: s.a.ID, Refused: true})
 	s.wants(s.a, 8, before.Requests-1)
 	s.because(s.a, learned.Refusal, before.Requests)
+}
+
+// The window of an endpoint that is ejected begins anew, while requests run anywhere.
+func TestWindowOfAnEjectedEndpointBeginsAnew(t *testing.T) {
+	s := newScene(t)
+	s.load(s.b, 1)
+	s.load(s.a, 16)
+	s.sample(s.a, 0, 16)
+	before, _ := s.a.Window()
+	degrade := func(ejected bool) {
+		endpoints.OutlierWriter{Endpoint: s.a}.SetOutlier(&outlier.Status{Ejected: ejected})
+		s.actor.Advance(time.Second)
+	}
+	degrade(false)
+	s.wants(s.a, before.Requests, before.Requests)
+	degrade(true)
+	s.wants(s.a, endpoints.FirstWindow, endpoints.FirstWindow)
+	s.because(s.a, learned.Begun, before.Requests)
+	s.wants(s.b, endpoints.FirstWindow, endpoints.FirstWindow)
 }
 
 // An endpoint that has left, or never was there, is no matter, and what was known of it goes.

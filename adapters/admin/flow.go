@@ -407,6 +407,9 @@ func (w *WhyView) text() string {
 	}
 	switch w.cause {
 	case window.Begun:
+		if w.From > 0 {
+			return "the server was ejected, and begins anew"
+		}
 		return "it is new, and takes what was in flight"
 	case window.FirstTokens:
 		return "first tokens came as if " + waited

@@ -14,7 +14,7 @@ type Why struct {
 type Cause uint8
 
 const (
-	Begun       Cause = iota // nothing has: the window is new
+	Begun       Cause = iota // nothing has: the window is new, or begins anew
 	FirstTokens              // how soon first tokens came
 	Page                     // what the metrics page says
 	Refusal                  // the endpoint refused a request because it is full

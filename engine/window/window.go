@@ -12,6 +12,8 @@
 //	                       and nothing waits      ▼   │
 //	                           probing: + 1 or 2, and more the farther it is from what was found
 //
+// From any state, an endpoint that is ejected grows anew from a new one's bound.
+//
 // Two kinds of signs tell that. First tokens tell at once: their time beyond what an endpoint with little to do takes,
 // by how many come in a second, is how many requests wait (Little's law). Pages tell every half second, and are read
 // only while they account for the work that was sent; a page that does not, or stands still, decides nothing. An
@@ -213,6 +215,17 @@ func (w *Window) Refused(now time.Time, load Load) {
 		return // or it is one of several of the same moment
 	}
 	w.shrink(now, load, math.Ceil(float64(load.Requests)/10)+1, Why{Cause: Refusal})
+}
+
+// Lost begins a window anew that is larger than a new one: the endpoint does not answer, and may come back as another
+// one, without anything of what it held.
+func (w *Window) Lost(now time.Time) {
+	if w.requests <= Initial {
+		return
+	}
+	from := int(w.requests)
+	w.requests, w.tokens, w.found = Initial, 0, 0
+	w.change(now, Initial, Why{Cause: Begun, From: from})
 }
 
 // begins reports whether there is a bound. An endpoint that has little to do shows nothing of what it takes.

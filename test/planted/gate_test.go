@@ -73,7 +73,7 @@ var gate = map[string]contract{
 	}, "actors/capacity", "TestNoRequestWaits"},
 	"requests wait for room that a new configuration gives": {fault{
 		file: "actors/capacity/capacity.go", was: "		a.onRoomChanged() // flows", is: "		// flows",
-	}, "actors/capacity", "TestNoRequestWaits"},
+	}, "actors/capacity", "TestSettingsThatLetCrowds"},
 	"a full class holds up the others": {fault{
 		file: "actors/capacity/capacity.go", was: "failed, full := a.full[e.Class]",
 		is: "failed, full := failure{priority: 1 << 31}, len(a.full) > 0",
@@ -127,6 +127,12 @@ var gate = map[string]contract{
 	"a server whose streams never end is bounded for ever": {fault{
 		file: "actors/window/window.go", was: "ctx.After(time.Second, messages.WindowsDue{})", is: "_ = time.Second",
 	}, "actors/window", "TestEndpointThatTellsNothing"},
+	"a server that was ejected has the window of before": {fault{
+		file: "actors/window/window.go", was: "e.window.Lost(ctx.Now())", is: "_ = e",
+	}, "actors/window", "TestWindowOfAnEjected"},
+	"a server that restarts is flooded": {fault{
+		file: "engine/window/window.go", was: "w.requests, w.tokens, w.found = Initial, 0, 0", is: "_ = from",
+	}, "test/bench/overload", "TestServerThatRestarts"},
 	"a new server is flooded before its first page": {fault{
 		file: "scrapers.go", was: "scraper.ReadsPage(&cfg.Scraping, e.Spec) {",
 		is: "scraper.ReadsPage(&cfg.Scraping, e.Spec) && false {",

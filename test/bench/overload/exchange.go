@@ -95,6 +95,10 @@ func (x *exchange) sent(to messages.Address) {
 
 func (x *exchange) submit(n *node) {
 	w := x.world
+	if n.down {
+		x.breaks("connection_failure")
+		return
+	}
 	w.advance(n)
 	id, _ := n.core.Submit(w.now, batch.Request{
 		Prompt: x.prompt, MaxTokens: x.Output, IgnoreEnd: true, Variant: w.rand.Uint64(),
@@ -211,11 +215,17 @@ func (w *World) scraped(at messages.Address, number uint32, port messages.Port[m
 		})
 		return
 	}
+	if n.down {
+		w.After(pageTakes, func() {
+			port.Post(messages.ScrapeFinished{Number: number, Failure: "connection refused", Took: pageTakes})
+		})
+		return
+	}
 	w.advance(n)
 	stats := n.core.Stats()
 	told := endpointstest.Told{
 		attributes.WaitingRequests: stats.Waiting, attributes.RunningRequests: stats.Running,
-		attributes.KVCacheUsage: stats.KVUsedRatio, attributes.StartTime: 1_700_000_000,
+		attributes.KVCacheUsage: stats.KVUsedRatio, attributes.StartTime: int(n.started.Unix()),
 	}
 	switch {
 	case n.Page == Lying:

@@ -36,6 +36,7 @@ type Play struct {
 	Path    time.Duration // between the pick and the server, and what the server does before the engine; both ways
 	Light   bool          // responses bypass the picker: the access log tells their first tokens and ends
 	Second  bool          // another picker over the same servers has every other request
+	Ejects  bool          // servers that fail are ejected, as the command has it
 }
 
 // Server is a model server.
@@ -97,6 +98,7 @@ type Answer struct {
 	Server         int           // -1 = it was refused
 	Prompt, Output int
 	Cached         int
+	Broke          bool          // its server went down before it had ended
 	Waited         time.Duration // at the picker
 	Reason         messages.Reason
 	RetryAfter     time.Duration // that its client is told; 0 = none
@@ -150,7 +152,10 @@ type node struct {
 	woken  time.Time
 	frozen *endpointstest.Told
 	in     bool    // in the pool
+	down   bool    // it takes no connections
 	before float64 // tokens that engines before this one have computed
+
+	started time.Time // as its page says
 }
 
 // work returns the tokens that the engine has computed: those of prompts that were not cached, and of answers.
@@ -252,6 +257,7 @@ func (w *World) newPicker() (*signalbox.Picker, error) {
 		Plan:    cfg.Plan, Queueing: cfg.Queueing,
 		Limits:  cycle.Limits{Queue: long, Pick: long, FirstToken: long, ResponseIdle: long, Logged: long},
 		Scraper: scraper.Config{Scraping: messages.Scraping{Metrics: true}, Timeout: time.Second},
+		Outlier: w.ejection(),
 		Records: signalbox.Records{Entries: 64, Bytes: 1 << 20}, PoolName: "pool",
 	}, signalbox.World{
 		Metrics: prometheus.NewRegistry(), Fetcher: w, Checker: absent{},
@@ -317,6 +323,7 @@ func (w *World) After(d time.Duration, do func()) {
 func (w *World) open0() {
 	for i, s := range w.play.Servers {
 		n := &node{Server: s, index: i, at: messages.Address(fmt.Sprintf("10.0.0.%d:80", i+1)), in: !s.Away}
+		n.started = start.Add(-time.Hour)
 		w.nodes = append(w.nodes, n)
 		w.renew(n)
 	}
