@@ -65,7 +65,7 @@ func New(deps Deps) *Capacity {
 		deps: deps, line: flow.LineWriter{Line: deps.Line}, queues: flow.New(*deps.Settings()),
 		full:     map[flow.Class]failure{},
 		ceilings: ceilings{CeilingsWriter: flow.CeilingsWriter{Ceilings: deps.Ceilings}},
-		places:   places{of: map[messages.EndpointID]int{}},
+		places:   places{free: map[messages.EndpointID]int{}},
 		reclaim:  newReclaiming(),
 	}
 	a.queues.Locate(a.held)
@@ -136,7 +136,7 @@ func (a *Capacity) onWaitRequested(m messages.WaitRequested) {
 		m.Cycle.Tell(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: a.drain.whole(int64(ahead))})
 		return
 	}
-	a.count() // before the first try: who makes room from now on rings
+	a.count() // before the first try: what makes room from now on rings
 	ahead = max(ahead-len(displaced), 0)
 	m.Cycle.Tell(messages.Queued{Ahead: ahead, RetryAfter: a.drain.whole(int64(ahead))})
 }
@@ -190,7 +190,7 @@ func (a *Capacity) onTurnFailed(ctx runtime.Context[messages.CapacityMsg], m mes
 	a.queues.Return(e)
 	if !a.turn.changed {
 		a.full[e.Class] = failure{a.rank(e), crowded}
-		clear(a.places.of)
+		clear(a.places.free)
 		a.reclaimFor(ctx, e, m.Lacking)
 	}
 	a.answered()
@@ -231,7 +231,7 @@ func (a *Capacity) onRoomChanged() {
 // closing ends the wait of a request because this process ends.
 var closing = messages.Evicted{Reason: messages.ShuttingDown, RetryAfter: time.Second}
 
-// onLineClosed answers all who wait.
+// onLineClosed answers all requests that wait.
 func (a *Capacity) onLineClosed() {
 	a.line.Close()
 	for _, e := range a.queues.All() {
@@ -293,8 +293,8 @@ func (a *Capacity) count() {
 	a.line.Set(n)
 }
 
-// Stopped answers all who wait. The request that is trying needs no answer: either it is picked for, or TurnFailed
-// finds that nobody knows it.
+// Stopped answers all requests that wait. The one that is trying needs no answer: either it is picked for, or
+// TurnFailed finds that it is not known.
 func (a *Capacity) Stopped(runtime.Context[messages.CapacityMsg]) {
 	failed := messages.Evicted{Reason: messages.Internal}
 	if a.hand != nil {

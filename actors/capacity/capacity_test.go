@@ -68,7 +68,7 @@ func (s *scene) asks(id messages.RequestID, key messages.FlowKey, class uint64) 
 	})
 }
 
-// turn wants a request to have had its turn, and nobody else.
+// turn wants a request to have had its turn, and no other one.
 func (s *scene) turn(want messages.RequestID) {
 	s.Helper()
 	for id, c := range s.cycles {
@@ -173,7 +173,7 @@ func TestRoomThatChangesDuringATurnIsTriedAgain(t *testing.T) {
 	s.turn(0)
 }
 
-func TestWhoLeavesWhenTheLineIsFull(t *testing.T) {
+func TestWhatLeavesWhenTheLineIsFull(t *testing.T) {
 	s := newScene(t, flow.Limits{Requests: 3})
 	s.asks(1, tenant("a"), 0) // its turn
 	for id := messages.RequestID(2); id <= 4; id++ {
@@ -270,7 +270,7 @@ func TestRetryAfterIsWhatTheLineTakes(t *testing.T) {
 	}
 }
 
-// The time in which nobody waited does not count.
+// The time in which no request waited does not count.
 func TestRetryAfterAfterAPause(t *testing.T) {
 	s := newScene(t, flow.Limits{})
 	leave := func(from, n messages.RequestID, pause time.Duration) {
@@ -318,8 +318,8 @@ type play struct {
 	room    bool // it may be that there is room
 }
 
-// TestEveryWaitEndsOnce draws what happens: each request has one answer to each turn, nobody waits while there may be
-// room, and what the line says is exact.
+// TestEveryWaitEndsOnce draws what happens: each request has one answer to each turn, no request waits while there may
+// be room, and what the line says is exact.
 func TestEveryWaitEndsOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := &play{scene: newScene(t, flow.Limits{Requests: rapid.Int64Range(0, 6).Draw(rt, "limit")}), room: true}
@@ -371,7 +371,7 @@ func (p *play) look(t *rapid.T) {
 		}
 	}
 	if p.trying == 0 && p.room && len(p.waiting) > 0 {
-		t.Fatalf("%v wait, nobody tries, and there may be room", p.waiting)
+		t.Fatalf("%v wait, none tries, and there may be room", p.waiting)
 	}
 	if p.line.Waits() != (p.trying != 0 || len(p.waiting) > 0) {
 		t.Fatalf("%v wait, %d is trying: the line says %t", p.waiting, p.trying, p.line.Waits())

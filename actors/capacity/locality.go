@@ -15,7 +15,7 @@ type Matcher interface {
 // places are the endpoints that made room which no turn has taken yet, as far as is known. They are a hint: the pick
 // finds whether there is room.
 type places struct {
-	of      map[messages.EndpointID]int // how much, in requests; above 0
+	free    map[messages.EndpointID]int // how much, in requests; above 0
 	matches []int                       // by slot; valid within held
 }
 
@@ -27,28 +27,28 @@ func (p *places) made(e messages.EndpointID) {
 	if e == (messages.EndpointID{}) {
 		return
 	}
-	if len(p.of) >= mostPlaces {
-		clear(p.of)
+	if len(p.free) >= mostPlaces {
+		clear(p.free)
 	}
-	p.of[e]++
+	p.free[e]++
 }
 
 // taken notes that a request was picked for.
 func (p *places) taken(e messages.EndpointID) {
-	if p.of[e] > 1 {
-		p.of[e]--
+	if p.free[e] > 1 {
+		p.free[e]--
 	} else {
-		delete(p.of, e)
+		delete(p.free, e)
 	}
 }
 
 // held returns how many lead blocks of a request's prompt an endpoint holds that has room.
 func (a *Capacity) held(e *flow.Entry) (most int) {
-	if len(a.places.of) == 0 || e.Prefix.Blocks.Len() == 0 {
+	if len(a.places.free) == 0 || e.Prefix.Blocks.Len() == 0 {
 		return 0
 	}
 	slots := 0
-	for id := range a.places.of {
+	for id := range a.places.free {
 		slots = max(slots, int(id.Slot)+1)
 	}
 	if len(a.places.matches) < slots {
@@ -58,7 +58,7 @@ func (a *Capacity) held(e *flow.Entry) (most int) {
 	if a.deps.Prefixes.Match(e.Prefix, matches) == 0 {
 		return 0
 	}
-	for id := range a.places.of {
+	for id := range a.places.free {
 		most = max(most, matches[id.Slot])
 	}
 	return most

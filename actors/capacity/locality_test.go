@@ -55,8 +55,8 @@ func TestTurnGoesWherePromptsAre(t *testing.T) {
 	s.turn(2)
 }
 
-// An endpoint whose room was taken draws nobody any more, nor does one at which there was none.
-func TestTakenPlacesDrawNobody(t *testing.T) {
+// An endpoint whose room was taken draws no request any more, nor does one at which there was none.
+func TestTakenPlacesDrawNoRequest(t *testing.T) {
 	for name, then := range map[string]messages.CapacityMsg{
 		"taken": messages.WaitEnded{Request: 1, Endpoint: place(3)},
 		"none":  nil,

@@ -141,7 +141,7 @@ func TestNoMoreEndThanWait(t *testing.T) {
 	s.revoked(12)
 }
 
-func TestNobodyEndsForItsEqual(t *testing.T) {
+func TestNoRequestEndsForItsEqual(t *testing.T) {
 	s := reclaiming(t)
 	s.runs(11, -1, 9, near)
 	s.asks(1, at(-1), 0)
@@ -185,7 +185,7 @@ func TestVictimThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	s.counts(2, 0, 0, 1)
 }
 
-func TestNobodyEndsWithoutNeed(t *testing.T) {
+func TestNoRequestEndsWithoutNeed(t *testing.T) {
 	for name, prepare := range map[string]func(*scene){
 		"switched off":           func(s *scene) { s.settings.Evictions = nil },
 		"it has ended":           func(s *scene) { s.ends(11, false) },
@@ -205,7 +205,7 @@ func TestNobodyEndsWithoutNeed(t *testing.T) {
 	}
 }
 
-// A policy that panics ends nobody.
+// A policy that panics ends no request.
 func TestEvictionThatPanics(t *testing.T) {
 	s := reclaiming(t)
 	s.settings.Evictions = append(s.settings.Evictions, broken{})

@@ -1,5 +1,5 @@
 // Package window learns how much work each endpoint takes, from what requests and samples show, and puts the bound in
-// force at the endpoint. Whoever waits for room hears of a window that has become larger.
+// force at the endpoint. The line of waiting requests hears of a window that has become larger.
 //
 // It never takes or gives room (cycles do, at the load of an endpoint), and never decides which request is next.
 package window
@@ -19,7 +19,7 @@ import (
 type Window struct {
 	pool     *endpoints.Published
 	ceilings *flow.Ceilings
-	bell     flow.Bell // of the line of those who wait for room, and its owner
+	bell     flow.Bell // of the line of requests that wait for room, and its owner
 	metrics  *Metrics
 	version  uint64 // of the snapshot by which known was last cleared
 	known    map[messages.EndpointID]*endpoint

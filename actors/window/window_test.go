@@ -16,7 +16,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// scene is the window actor among a pool of two endpoints, and a line of those who wait.
+// scene is the window actor among a pool of two endpoints, and a line of waiting requests.
 type scene struct {
 	*testing.T
 	pool     *endpoints.Published
@@ -106,7 +106,7 @@ func (s *scene) because(e *endpoints.Endpoint, cause learned.Cause, from int) {
 	}
 }
 
-// A page moves the window of its endpoint alone. Those who wait hear of one that has grown, and of no other.
+// A page moves the window of its endpoint alone. The line hears of one that has grown, and of no other.
 func TestPagesMoveWindows(t *testing.T) {
 	s := newScene(t)
 	s.line.Set(1)

@@ -124,11 +124,11 @@ func (d *MaxSaturation) Bounds(ceiling float64) endpoints.Room {
 		if !ok || len(p.stages) > 0 {
 			continue
 		}
-		of := gate.Bounds(ceiling)
-		all.Requests, all.Tokens = lesser(all.Requests, of.Requests), lesser(all.Tokens, of.Tokens)
-		all.Waiting = lesser(all.Waiting, of.Waiting)
-		if of.Learned {
-			all.Learned, all.Share = true, of.Share
+		bounds := gate.Bounds(ceiling)
+		all.Requests, all.Tokens = lesser(all.Requests, bounds.Requests), lesser(all.Tokens, bounds.Tokens)
+		all.Waiting = lesser(all.Waiting, bounds.Waiting)
+		if bounds.Learned {
+			all.Learned, all.Share = true, bounds.Share
 		}
 	}
 	return all
@@ -145,14 +145,14 @@ func lesser(a, b int) int {
 // Room keeps the servers that have room by each detector that counts for them.
 func (d *MaxSaturation) Room(in *schedule.Input, keep []bool) {
 	for _, p := range d.of {
-		counts, has := p.counts(in), slices.Repeat([]bool{true}, len(keep))
+		counts, room := p.counts(in), slices.Repeat([]bool{true}, len(keep))
 		if gate, ok := p.Detector.(schedule.Gate); ok {
-			gate.Room(in, has)
+			gate.Room(in, room)
 		} else if p.Detector.Saturation(in) >= in.Ceiling() {
-			clear(has)
+			clear(room)
 		}
 		for i := range keep {
-			keep[i] = keep[i] && (has[i] || counts != nil && !counts[i])
+			keep[i] = keep[i] && (room[i] || counts != nil && !counts[i])
 		}
 	}
 }

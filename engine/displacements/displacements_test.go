@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/flow"
 )
 
-func TestWhoMakesWay(t *testing.T) {
+func TestWhatMakesWay(t *testing.T) {
 	flows := []struct {
 		account flow.Account
 		last    uint64 // number of its last request

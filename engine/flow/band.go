@@ -156,19 +156,19 @@ func (f *flow) crowds() bool { return f.account.Requests > 1 }
 
 // settle puts a line where it belongs after its rank, its head or its flow changed.
 func (c *class) settle(l *line) {
-	to := &c.heaps[0]
+	target := &c.heaps[0]
 	if l.flow.crowds() {
-		to = &c.heaps[1]
+		target = &c.heaps[1]
 	}
-	if l.in != to {
+	if l.in != target {
 		if l.in != nil {
 			l.in.remove(l)
 		}
-		l.in = to
-		to.add(l)
+		l.in = target
+		target.add(l)
 		return
 	}
-	to.fix(l)
+	target.fix(l)
 }
 
 // before reports whether it is the turn of l rather than of other.

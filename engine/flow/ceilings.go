@@ -104,8 +104,8 @@ type Ceiling struct {
 // leastShare is the least ceiling that there is: an endpoint takes a request if it has none.
 const leastShare = 1e-9
 
-// Ceilings are those in force. The actor that owns Queues writes them, by its CeilingsWriter; everyone may read them.
-// The zero Ceilings are 1 for all.
+// Ceilings are those in force. The actor that owns Queues writes them, by its CeilingsWriter; any goroutine may read
+// them. The zero Ceilings are 1 for all.
 type Ceilings struct{ list atomic.Pointer[[]Ceiling] }
 
 // Of returns the ceiling of a priority. One without a band of its own has that of the next lower one, or, below all,
@@ -144,8 +144,8 @@ func (w CeilingsWriter) Set(list []Ceiling) (risen bool) {
 	}
 	list = slices.Clone(list)
 	w.list.Store(&list)
-	for _, of := range [][]Ceiling{before, list} {
-		for _, one := range of {
+	for _, ceilings := range [][]Ceiling{before, list} {
+		for _, one := range ceilings {
 			risen = risen || shareOf(list, one.Priority) > shareOf(before, one.Priority)
 		}
 	}

@@ -24,12 +24,12 @@ func (q *Queues) displace(e *Entry) (displaced []Displaced, ok bool) {
 // Yield takes out requests so that at least so many bytes of their bodies can be freed for the body of a request that
 // does not wait itself: those of the lowest priorities, or one of its own priority that the displacement names.
 // If that is not enough, it takes out none.
-func (q *Queues) Yield(to messages.FlowKey, bytes int64) []Displaced {
+func (q *Queues) Yield(key messages.FlowKey, bytes int64) []Displaced {
 	over := Total{Bytes: bytes}
-	if _, lower := q.totals(to.Priority); lower.covers(over) {
+	if _, lower := q.totals(key.Priority); lower.covers(over) {
 		return q.dropLowest(over)
 	}
-	e := &Entry{Flow: to, Work: Work{Bytes: bytes}, Order: Order{Number: q.arrivals + 1}}
+	e := &Entry{Flow: key, Work: Work{Bytes: bytes}, Order: Order{Number: q.arrivals + 1}}
 	if peer := q.peer(e, over); peer != nil {
 		q.remove(peer)
 		return []Displaced{{Entry: peer}}
@@ -87,15 +87,15 @@ func (q *Queues) planFor(e *Entry) (r room, ok bool) {
 // totals returns how much waits of a priority, and below it.
 func (q *Queues) totals(priority int) (same, lower Total) {
 	for _, b := range q.bands {
-		to := &lower
+		sum := &lower
 		switch {
 		case b.priority > priority:
 			continue
 		case b.priority == priority:
-			to = &same
+			sum = &same
 		}
-		to.Requests += b.total.Requests
-		to.Bytes += b.total.Bytes
+		sum.Requests += b.total.Requests
+		sum.Bytes += b.total.Bytes
 	}
 	return same, lower
 }

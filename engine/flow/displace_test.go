@@ -20,7 +20,7 @@ func (u unsure) Excess(a *flow.Account, last *flow.Entry) float64 {
 
 // The displacement says which flow of the lowest band loses its last request, and whether a request takes a place in
 // its own band.
-func TestDisplacementDecidesWhoMakesWay(t *testing.T) {
+func TestDisplacementDecidesWhatMakesWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		by     flow.Displacement
 		loses  string // the flow that makes way for a higher priority

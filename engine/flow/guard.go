@@ -119,10 +119,10 @@ func (q *Queues) excess(b *band, a *Account, last *Entry) (excess float64) {
 }
 
 // panicked counts, and has the band go on with the built-in policies once it is enough.
-func (q *Queues) panicked(b *band, by int) {
+func (q *Queues) panicked(b *band, policy int) {
 	q.panics++
-	b.faults[by]++
-	if b.faults[by] >= mostPanics {
+	b.faults[policy]++
+	if b.faults[policy] >= mostPanics {
 		q.builtIn[b.priority] = true
 		q.version++
 		b.broken = true

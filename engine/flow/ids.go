@@ -188,13 +188,13 @@ func (q *Queues) prove(b *band, id string) {
 }
 
 // part brings an id to a stage in which it has a flow of its own, and there what waits of it in the shared flow.
-func (b *band) part(q *Queues, f *flow, to stage) {
+func (b *band) part(q *Queues, f *flow, next stage) {
 	idle := f.idle
 	b.busy(f)
 	if f.stage == newcomer {
 		b.fresh--
 	}
-	if f.stage = to; to == newcomer {
+	if f.stage = next; next == newcomer {
 		b.fresh++
 	}
 	if idle {

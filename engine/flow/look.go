@@ -131,9 +131,9 @@ func (f *flow) state(now time.Time, firsts map[*flow]time.Time) messages.FlowSta
 }
 
 // Classes returns what waits of some classes, the least first.
-func (q *Queues) Classes(of []Class) []messages.ClassState {
-	states := make([]messages.ClassState, 0, len(of))
-	for _, name := range slices.Sorted(slices.Values(of)) {
+func (q *Queues) Classes(names []Class) []messages.ClassState {
+	states := make([]messages.ClassState, 0, len(names))
+	for _, name := range slices.Sorted(slices.Values(names)) {
 		s := messages.ClassState{Class: uint64(name)}
 		for _, b := range q.bands {
 			b.add(&s)

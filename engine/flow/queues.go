@@ -72,9 +72,6 @@ func (q *Queues) Total() Total { return q.total }
 // Panics returns how many calls of policies panicked.
 func (q *Queues) Panics() uint64 { return q.panics }
 
-// Waiting returns the entry of a request that waits; nil = it does not.
-func (q *Queues) Waiting(id messages.RequestID) *Entry { return q.entries[id] }
-
 // Push has a request wait. If a limit is reached, requests that matter less make way, and leave with their reasons:
 // those of lower priority first, or one of its own priority that the displacement names. If that does not help, nothing
 // changes and Push returns false.

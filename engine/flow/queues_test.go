@@ -84,7 +84,7 @@ func shared(w *waiting, entries map[int]int) *flow.Queues {
 // served dispatches so many requests, and returns how many of them have which priority.
 func served(t *testing.T, q *flow.Queues, n int) map[int]int {
 	t.Helper()
-	of := map[int]int{}
+	counts := map[int]int{}
 	for range n {
 		e := q.Next(anyRoom)
 		if e == nil {
@@ -93,9 +93,9 @@ func served(t *testing.T, q *flow.Queues, n int) map[int]int {
 		if floored := q.Floored(); floored != (e.Flow.Priority < 1) {
 			t.Errorf("priority %d, by its least share: %v", e.Flow.Priority, floored)
 		}
-		of[e.Flow.Priority]++
+		counts[e.Flow.Priority]++
 	}
-	return of
+	return counts
 }
 
 func TestBandsHaveTheirLeastShares(t *testing.T) {
@@ -135,12 +135,12 @@ func TestLeastSharesWaitForRoom(t *testing.T) {
 			t.Fatalf("dispatched %v, by its least share: %v", e, q.Floored())
 		}
 	}
-	of := map[int]int{}
+	counts := map[int]int{}
 	for range 8 {
-		of[q.Next(anyRoom).Flow.Priority]++
+		counts[q.Next(anyRoom).Flow.Priority]++
 	}
-	if of[0] > 3 {
-		t.Errorf("%d of 8 dispatches, want a quarter, and one that was owed", of[0])
+	if counts[0] > 3 {
+		t.Errorf("%d of 8 dispatches, want a quarter, and one that was owed", counts[0])
 	}
 }
 
@@ -179,7 +179,7 @@ func TestManyClassesShareAFew(t *testing.T) {
 	}
 }
 
-func TestWhoMakesWay(t *testing.T) {
+func TestWhatMakesWay(t *testing.T) {
 	type arrival struct {
 		flow     string
 		priority int
@@ -194,7 +194,7 @@ func TestWhoMakesWay(t *testing.T) {
 		reason bool // they made way for a higher priority
 		ok     bool
 	}{
-		"nobody while there is room": {
+		"none while there is room": {
 			limits: flow.Limits{Requests: 3}, before: []arrival{{"a", -1, 1}, {"a", -1, 1}},
 			comes: arrival{"b", 0, 1}, ok: true,
 		},
@@ -206,21 +206,21 @@ func TestWhoMakesWay(t *testing.T) {
 			limits: flow.Limits{Bytes: 10}, before: []arrival{{"a", -1, 4}, {"b", -1, 4}, {"a", 0, 2}},
 			comes: arrival{"c", 1, 6}, want: []messages.RequestID{1, 2}, reason: true, ok: true,
 		},
-		"nobody if it does not help": {
+		"none if it does not help": {
 			limits: flow.Limits{Bytes: 10}, before: []arrival{{"a", -1, 2}, {"b", 0, 8}}, comes: arrival{"c", 0, 3},
 		},
-		"nobody of its own flow": {
+		"none of its own flow": {
 			limits: flow.Limits{Requests: 2}, before: []arrival{{"a", 0, 1}, {"a", 0, 1}}, comes: arrival{"a", 0, 1},
 		},
 		"the last one of the flow that has most": {
 			limits: flow.Limits{Requests: 4}, before: []arrival{{"a", 0, 1}, {"b", 0, 1}, {"a", 0, 1}, {"a", 0, 1}},
 			comes: arrival{"b", 0, 1}, want: []messages.RequestID{4}, ok: true,
 		},
-		"nobody of a flow that would have less than the newcomer's": {
+		"none of a flow that would have less than the newcomer's": {
 			limits: flow.Limits{Requests: 3}, before: []arrival{{"a", 0, 1}, {"b", 0, 1}, {"a", 0, 1}},
 			comes: arrival{"b", 0, 1},
 		},
-		"nobody of another band for its own band's limit": {
+		"none of another band for its own band's limit": {
 			band: flow.Limits{Requests: 1}, before: []arrival{{"a", -1, 1}, {"a", 0, 1}}, comes: arrival{"b", 0, 1},
 		},
 		"both, for both limits": {
@@ -233,7 +233,7 @@ func TestWhoMakesWay(t *testing.T) {
 			before: []arrival{{"a", -1, 1}, {"a", 0, 1}, {"a", 0, 1}}, comes: arrival{"b", 0, 1},
 			want: []messages.RequestID{3}, ok: true,
 		},
-		"nobody for what never fits": {
+		"none for what never fits": {
 			limits: flow.Limits{Bytes: 10}, before: []arrival{{"a", -1, 10}}, comes: arrival{"b", 0, 11},
 		},
 	} {
@@ -266,7 +266,7 @@ func TestWhoMakesWay(t *testing.T) {
 	}
 }
 
-func TestWhoMakesWayForABody(t *testing.T) {
+func TestWhatMakesWayForABody(t *testing.T) {
 	for name, c := range map[string]struct {
 		flow     string
 		priority int
@@ -274,12 +274,12 @@ func TestWhoMakesWayForABody(t *testing.T) {
 		want     []messages.RequestID // of a: 1 of -1, 2 of -2, 3 and 4 of 0; of b: 5 of 0; 10 bytes each
 		reason   bool                 // they made way for a higher priority
 	}{
-		"the lowest":                      {"b", 0, 10, []messages.RequestID{2}, true},
-		"as many as it takes":             {"b", 0, 11, []messages.RequestID{2, 1}, true},
-		"all that matter less":            {"b", 1, 50, []messages.RequestID{2, 1, 4, 3, 5}, true},
-		"nobody if that is not enough":    {"b", 1, 51, nil, false},
-		"nobody of the same priority":     {"b", -2, 10, nil, false},
-		"nobody of a flow with as little": {"c", -1, 20, nil, false},
+		"the lowest":                    {"b", 0, 10, []messages.RequestID{2}, true},
+		"as many as it takes":           {"b", 0, 11, []messages.RequestID{2, 1}, true},
+		"all that matter less":          {"b", 1, 50, []messages.RequestID{2, 1, 4, 3, 5}, true},
+		"none if that is not enough":    {"b", 1, 51, nil, false},
+		"none of the same priority":     {"b", -2, 10, nil, false},
+		"none of a flow with as little": {"c", -1, 20, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q, w := flow.New(everywhere(band(fcfs, strict, flow.Limits{}), flow.Limits{})), new(waiting)
@@ -438,7 +438,7 @@ func TestSettingsChangeWhileRequestsWait(t *testing.T) {
 	push(t, q, sooner(w.of("a", 0)), sooner(w.of("a", 0)), w.of("b", 7))
 	q.Configure(everywhere(band(edf, strict, flow.Limits{Requests: 2}), flow.Limits{Requests: 4}))
 	if got := q.Total(); got.Requests != 3 {
-		t.Errorf("%d wait, want 3: a lower limit sheds nobody", got.Requests)
+		t.Errorf("%d wait, want 3: a lower limit sheds no request", got.Requests)
 	}
 	if _, ok := q.Push(sooner(w.of("a", 0))); ok {
 		t.Error("a third request waits in a band of two")
@@ -453,7 +453,7 @@ func TestSettingsChangeWhileRequestsWait(t *testing.T) {
 	}
 }
 
-func TestNobodyMakesWayInVain(t *testing.T) {
+func TestNoRequestMakesWayInVain(t *testing.T) {
 	q, w := flow.New(everywhere(band(fcfs, strict, flow.Limits{}), flow.Limits{})), new(waiting)
 	push(t, q, w.of("a", 0), w.of("a", 0), w.of("a", 0), w.of("a", 0))
 	q.Configure(everywhere(band(fcfs, strict, flow.Limits{Requests: 2}), flow.Limits{}))

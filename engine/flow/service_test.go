@@ -28,7 +28,7 @@ type gap struct{ since, most float64 }
 
 // running is a request that a machine works on.
 type running struct {
-	of      *tenant
+	tenant  *tenant
 	left    int // tokens of its output that are still to come
 	untold  flow.Tokens
 	waited  bool
@@ -74,16 +74,16 @@ func (m *machine) step() {
 		n := min(m.pace, r.left)
 		r.left -= n
 		r.untold.Output += int64(n)
-		m.give(r.of, n)
+		m.give(r.tenant, n)
 		if r.left == 0 {
 			if r.waited {
-				r.untold.Prompt += int64(r.of.prompt - r.guessed)
+				r.untold.Prompt += int64(r.tenant.prompt - r.guessed)
 			} else {
-				r.untold.Prompt = int64(r.of.prompt)
+				r.untold.Prompt = int64(r.tenant.prompt)
 			}
 		}
 		if r.waited || r.left == 0 {
-			m.queues.Charge(messages.FlowKey{Fairness: r.of.name}, r.untold)
+			m.queues.Charge(messages.FlowKey{Fairness: r.tenant.name}, r.untold)
 			r.untold = flow.Tokens{}
 		}
 	}
@@ -99,7 +99,7 @@ func (m *machine) step() {
 		i := slices.IndexFunc(m.tenants, func(x *tenant) bool { return x.name == e.Flow.Fairness })
 		x := m.tenants[i]
 		x.waits--
-		m.runs(&running{of: x, left: x.output, waited: true, guessed: e.Prompt})
+		m.runs(&running{tenant: x, left: x.output, waited: true, guessed: e.Prompt})
 		m.comes(x)
 	}
 	m.look()
@@ -107,7 +107,7 @@ func (m *machine) step() {
 
 func (m *machine) runs(r *running) {
 	m.running = append(m.running, r)
-	m.give(r.of, r.of.prompt)
+	m.give(r.tenant, r.tenant.prompt)
 }
 
 func (m *machine) give(x *tenant, tokens int) { x.given += float64(tokens) / x.weight }
@@ -117,7 +117,7 @@ func (m *machine) give(x *tenant, tokens int) { x.given += float64(tokens) / x.w
 func (m *machine) comes(x *tenant) {
 	for !x.idle && x.waits < m.ahead {
 		if m.queues.Total() == (flow.Total{}) && len(m.running) < m.slots {
-			m.runs(&running{of: x, left: x.output})
+			m.runs(&running{tenant: x, left: x.output})
 			continue
 		}
 		m.made++
@@ -137,15 +137,15 @@ func (m *machine) comes(x *tenant) {
 func (m *machine) look() {
 	for _, x := range m.tenants {
 		for _, y := range m.tenants {
-			g, is := x.gaps[y], x.given-y.given
+			g, more := x.gaps[y], x.given-y.given
 			if x.waits == 0 || y.waits == 0 {
 				g.since = math.NaN()
 				continue
 			}
 			if math.IsNaN(g.since) {
-				g.since = is
+				g.since = more
 			}
-			g.most = max(g.most, is-g.since)
+			g.most = max(g.most, more-g.since)
 		}
 	}
 }
@@ -153,12 +153,12 @@ func (m *machine) look() {
 // bound is what no gap between two tenants exceeds: what the slots hold of the requests of both. A prompt that was
 // taken for a larger one counts as that until its request ends.
 func (m *machine) bound(x, y *tenant) (sum float64) {
-	for _, of := range []*tenant{x, y} {
-		prompt := of.prompt
+	for _, one := range []*tenant{x, y} {
+		prompt := one.prompt
 		if m.wrong {
 			prompt *= 2
 		}
-		sum += float64(m.slots*(prompt+of.output)) / of.weight
+		sum += float64(m.slots*(prompt+one.output)) / one.weight
 	}
 	return sum
 }
@@ -253,7 +253,7 @@ func TestRequestsThatNeverWaitedAreCharged(t *testing.T) {
 	}
 }
 
-// What nobody waits for is charged to nobody in bands whose fairness does not ask.
+// Requests that do not wait are charged to no flow in bands whose fairness does not ask.
 func TestOnlyMetersAreCharged(t *testing.T) {
 	for name, want := range map[string]bool{strict: false, robin: false, token: true, program: true} {
 		s := everywhere(band(fcfs, name, flow.Limits{}), flow.Limits{})

@@ -114,8 +114,8 @@ func (p *Policies) Needs() Ability {
 
 // quantum returns how far locality goes; 0 = not at all.
 func (p *Policies) quantum() int64 {
-	if of, ok := p.Fairness.(Local); ok {
-		return max(of.Quantum(), 0)
+	if local, ok := p.Fairness.(Local); ok {
+		return max(local.Quantum(), 0)
 	}
 	return 0
 }

@@ -9,12 +9,12 @@ import (
 )
 
 // Line says how many requests wait, or have a turn that they have not answered. The actor that owns Queues writes it,
-// by its LineWriter; everyone may read it.
+// by its LineWriter; any goroutine may read it.
 //
 // A reader that gives room back looks at the line after that, and the writer counts a request in before it looks for
 // room: so one of them always sees the other, and no request waits while there is room.
 //
-// A line that is closed stays so: whoever finds no room is refused, for the process is about to end.
+// A line that is closed stays so: a request that finds no room is refused, for the process is about to end.
 type Line struct {
 	waiting atomic.Int64
 	closed  atomic.Bool
@@ -45,7 +45,7 @@ type Bell struct {
 	To   messages.Sink[messages.CapacityMsg]
 }
 
-// Ring tells it. Whoever rings has made the room first.
+// Ring tells it. The caller has made the room first.
 func (b Bell) Ring() { b.RingAt(messages.EndpointID{}) }
 
 // RingAt tells it that this endpoint may have room.

@@ -275,14 +275,14 @@ func (w *Window) creep(now time.Time, why Why) {
 // shrink leaves room for the work that does not wait, and for as much that does that the endpoint never lacks
 // work.
 func (w *Window) shrink(now time.Time, load Load, queue float64, why Why) {
-	to := max(1, float64(load.Requests)-queue+Slack, w.requests*least)
-	if to >= w.requests {
+	smaller := max(1, float64(load.Requests)-queue+Slack, w.requests*least)
+	if smaller >= w.requests {
 		w.found = w.requests
 		w.first.restart()
 		return
 	}
 	why.From = int(w.requests)
-	w.requests, w.found = to, to
+	w.requests, w.found = smaller, smaller
 	w.change(now, 0, why)
 }
 
@@ -298,8 +298,8 @@ func (w *Window) shrinkTokens(load Load, queue float64) {
 		return
 	}
 	runs := max(1-queue/float64(load.Requests), least)
-	if to := float64(load.Tokens) * runs; w.tokens == 0 || to < w.tokens {
-		w.tokens = max(to, 1)
+	if tokens := float64(load.Tokens) * runs; w.tokens == 0 || tokens < w.tokens {
+		w.tokens = max(tokens, 1)
 	}
 }
 

@@ -60,7 +60,7 @@ var detectors = map[string]contract{
 		is: "most = min(most, p.Detector.Saturation(in))",
 	}, "engine/detectors", "TestMaxSaturation"},
 	"room by one detector is enough": {fault{
-		file: "engine/detectors/max_saturation.go", was: "keep[i] = keep[i] && (has[i]", is: "keep[i] = (has[i]",
+		file: "engine/detectors/max_saturation.go", was: "keep[i] = keep[i] && (room[i]", is: "keep[i] = (room[i]",
 	}, "engine/detectors", "TestMaxSaturation"},
 	"a detector of a stage counts for all": {fault{
 		file: "engine/detectors/max_saturation.go", was: "|| counts != nil && !counts[i])",

@@ -23,8 +23,8 @@ var door = map[string]contract{
 		file: "adapters/extproc/request.go", was: "st.request.door.priority < 0 {", is: "false {",
 	}, "adapters/extproc", "TestLastEighthIsSpared"},
 	"a body takes the room of its betters": {fault{
-		file: "engine/flow/displace.go", was: "_, lower := q.totals(to.Priority)", is: "_, lower := q.totals(1 << 31)",
-	}, "engine/flow", "TestWhoMakesWayForABody"},
+		file: "engine/flow/displace.go", was: "_, lower := q.totals(key.Priority)", is: "_, lower := q.totals(1 << 31)",
+	}, "engine/flow", "TestWhatMakesWayForABody"},
 	"who makes way for a body is not told": {fault{
 		file: "actors/capacity/capacity.go", was: "displaced := a.queues.Yield(m.Flow, m.Bytes)\n\ta.evict(displaced)",
 		is: "displaced := a.queues.Yield(m.Flow, m.Bytes)",
@@ -37,7 +37,7 @@ var door = map[string]contract{
 	}, "actors/capacity", "TestClosedLineHasOneTurnForEach"},
 	"requests are ended for their equals": {fault{
 		file: "engine/reclaim/reclaim.go", was: "r.Flow.Priority < priority &&", is: "r.Flow.Priority <= priority &&",
-	}, "actors/capacity", "TestNobodyEndsForItsEqual"},
+	}, "actors/capacity", "TestNoRequestEndsForItsEqual"},
 	"more are ended before the first have": {fault{
 		file: "actors/capacity/reclaim.go", was: "|| r.timer != nil ||", is: "||",
 	}, "actors/capacity", "TestVictimsAreTheLeastOfThoseThatHelp"},

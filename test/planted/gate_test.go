@@ -31,7 +31,7 @@ var gate = map[string]contract{
 		file: "engine/config/config.go", was: "featureGates: [flowControl]\n", is: "",
 	}, "engine/config", "TestDefaultHas"},
 	"a window never shrinks": {fault{
-		file: "engine/window/window.go", was: "w.requests, w.found = to, to", is: "w.found = to",
+		file: "engine/window/window.go", was: "w.requests, w.found = smaller, smaller", is: "w.found = smaller",
 	}, "engine/window", "Test"},
 	"room at an ejected endpoint counts": {fault{
 		file: "engine/schedule/run.go", was: "case len(r.place) > 0 && (!dropped || !r.allOutliers()):",

@@ -67,7 +67,7 @@ var policies = map[string]contract{
 		file: "actors/capacity/capacity.go", was: "\t\ta.places.taken(m.Endpoint)\n", is: "",
 	}, "actors/capacity", "TestTakenPlaces"},
 	"a place without room draws requests": {fault{
-		file: "actors/capacity/capacity.go", was: "\t\tclear(a.places.of)\n", is: "",
+		file: "actors/capacity/capacity.go", was: "\t\tclear(a.places.free)\n", is: "",
 	}, "actors/capacity", "TestTakenPlaces"},
 	"a turn goes where prompts are and no room is": {fault{
 		file: "actors/capacity/locality.go", was: "most = max(most, matches[id.Slot])",
