@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"reflect"
-	"sync"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/files"
@@ -61,7 +60,7 @@ type File struct {
 	problems map[string]string // text of each problem, by what it is about: a host, or one of the constants below
 	doubles  Doubles           // those that were reported last
 
-	life life
+	life *Life
 }
 
 // What problems are about, apart from hosts.
@@ -97,14 +96,6 @@ type told struct {
 	found   time.Time
 }
 
-// life coordinates Run and Close, which run on different goroutines.
-type life struct {
-	mu     sync.Mutex
-	ran    chan struct{} // closed when Run has returned; nil before Run
-	ctx    context.Context
-	cancel context.CancelFunc
-}
-
 // Open reads the file once. If the file is missing or bad, the error names every problem with its line. Run tells a
 // pool what was read.
 func Open(cfg Config) (*File, error) {
@@ -123,8 +114,7 @@ func Open(cfg Config) (*File, error) {
 	}
 	cfg.ResolveEvery = cmp.Or(cfg.ResolveEvery, 30*time.Second)
 	cfg.LookEvery = cmp.Or(cfg.LookEvery, 500*time.Millisecond)
-	f := &File{cfg: cfg, words: make(chan word), names: newNames(&cfg), problems: map[string]string{}}
-	f.life.ctx, f.life.cancel = context.WithCancel(context.Background())
+	f := &File{cfg: cfg, words: make(chan word), names: newNames(&cfg), problems: map[string]string{}, life: NewLife()}
 	if f.files, err = f.follower(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("file discovery: there is no file %s; a file without endpoints says endpoints: []", path)
 	}
@@ -144,7 +134,7 @@ func (f *File) follower(path string) (*files.Follower[listing], error) {
 		return func(err error) {
 			select {
 			case f.words <- word{about, err}:
-			case <-f.life.ctx.Done():
+			case <-f.life.Done():
 			}
 		}
 	}
@@ -171,41 +161,17 @@ func (f *File) follower(path string) (*files.Follower[listing], error) {
 // Run tells the pool the set of endpoints, and again whenever the set changes, until ctx is done or Close is called.
 // It runs once; a second call returns at once.
 func (f *File) Run(ctx context.Context, pool messages.Port[messages.PoolMsg]) {
-	ran := make(chan struct{})
-	if !f.life.begin(ran) {
-		return
-	}
-	defer close(ran)
-	f.pool = pool
-	stop := context.AfterFunc(ctx, f.life.cancel)
-	defer stop()
-	f.files.Start()
-	defer f.files.Close()
-	defer f.names.running.Wait()
-	defer f.life.cancel()
-	f.follow(f.life.ctx)
+	f.life.Run(ctx, func(ctx context.Context) {
+		f.pool = pool
+		f.files.Start()
+		defer f.files.Close()
+		defer f.names.running.Wait()
+		f.follow(ctx)
+	})
 }
 
 // Close ends Run and waits for it.
-func (f *File) Close() {
-	f.life.cancel()
-	ended := make(chan struct{})
-	close(ended)
-	if !f.life.begin(ended) { // if Run has not begun, it cannot begin any more
-		<-f.life.ran
-	}
-}
-
-// begin claims the only run. It returns false if it was claimed before.
-func (l *life) begin(ran chan struct{}) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ran != nil {
-		return false
-	}
-	l.ran = ran
-	return true
-}
+func (f *File) Close() { f.life.Close() }
 
 // follow is the loop of Run.
 func (f *File) follow(ctx context.Context) {

@@ -60,15 +60,7 @@ type Discovery struct {
 	problems problems
 	lack     atomic.Pointer[string] // what is not known yet; "" = nothing
 	metrics  *metrics
-	life     life
-}
-
-// life coordinates Run and Close, which run on different goroutines.
-type life struct {
-	mu     sync.Mutex
-	ran    chan struct{} // closed when Run has returned; nil before Run
-	ctx    context.Context
-	cancel context.CancelFunc
+	life     *discovery.Life
 }
 
 // Open checks a configuration. It asks the API server nothing, which may come later than this process.
@@ -77,7 +69,7 @@ func Open(cfg Config) (*Discovery, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Discovery{cfg: cfg, client: c, words: make(chan word), metrics: newMetrics()}
+	d := &Discovery{cfg: cfg, client: c, words: make(chan word), metrics: newMetrics(), life: discovery.NewLife()}
 	d.out.cache = make(chan *cacheForm, 1)
 	d.problems = problems{report: cfg.Problem, metrics: d.metrics, open: map[string]problem{}}
 	if cfg.Pool.Name == "" {
@@ -87,7 +79,6 @@ func Open(cfg Config) (*Discovery, error) {
 		d.pool = poolView{known: true, there: true, target: &cfg.Target}
 	}
 	d.noteLack()
-	d.life.ctx, d.life.cancel = context.WithCancel(context.Background())
 	return d, nil
 }
 
@@ -105,40 +96,16 @@ func (d *Discovery) Known() error {
 // Run tells the pool the set of endpoints, and again whenever the set changes, until ctx is done or Close is called.
 // It runs once; a second call returns at once.
 func (d *Discovery) Run(ctx context.Context, to messages.Port[messages.PoolMsg]) {
-	ran := make(chan struct{})
-	if !d.life.begin(ran) {
-		return
-	}
-	defer close(ran)
-	d.out.to = to
-	stop := context.AfterFunc(ctx, d.life.cancel)
-	defer stop()
-	defer d.client.http.CloseIdleConnections()
-	defer d.running.Wait()
-	defer d.life.cancel()
-	d.loop(d.life.ctx)
+	d.life.Run(ctx, func(ctx context.Context) {
+		d.out.to = to
+		defer d.client.http.CloseIdleConnections()
+		defer d.running.Wait()
+		d.loop(ctx)
+	})
 }
 
 // Close ends Run and waits for it.
-func (d *Discovery) Close() {
-	d.life.cancel()
-	ended := make(chan struct{})
-	close(ended)
-	if !d.life.begin(ended) { // if Run has not begun, it cannot begin any more
-		<-d.life.ran
-	}
-}
-
-// begin claims the only run. It returns false if it was claimed before.
-func (l *life) begin(ran chan struct{}) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ran != nil {
-		return false
-	}
-	l.ran = ran
-	return true
-}
+func (d *Discovery) Close() { d.life.Close() }
 
 const (
 	// settle is how long changes are gathered into one set, because the pool looks at all endpoints for each set.
