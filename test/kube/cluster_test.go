@@ -27,6 +27,7 @@ import (
 // cluster is a kube-apiserver that runs, and its administrator.
 type cluster struct {
 	folder string
+	flags  []string // of kube-apiserver, beside those of kubelab
 	http   *http.Client
 	server string // URL
 	token  string
@@ -40,8 +41,8 @@ type cluster struct {
 type object map[string]any
 
 // startCluster starts a kube-apiserver over a folder. It is tried twice, for another process may take its port.
-func startCluster(folder string) (*cluster, error) {
-	c := &cluster{folder: folder}
+func startCluster(folder string, flags ...string) (*cluster, error) {
+	c := &cluster{folder: folder, flags: flags}
 	err := c.start()
 	if err != nil {
 		err = cmp.Or(os.RemoveAll(folder), c.start())
@@ -54,7 +55,8 @@ func startCluster(folder string) (*cluster, error) {
 
 // start starts the process, which has its objects from before.
 func (c *cluster) start() error {
-	c.cmd, c.ended = exec.Command(labBinary, c.folder), make(chan struct{})
+	c.cmd = exec.Command(labBinary, append([]string{c.folder}, c.flags...)...)
+	c.ended = make(chan struct{})
 	input, err := c.cmd.StdinPipe()
 	if err != nil {
 		return err

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// newCluster starts a kube-apiserver of a test's own.
-func newCluster(t *testing.T) *cluster {
+// newCluster starts a kube-apiserver of a test's own, with flags.
+func newCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "kube") // short, unlike t.TempDir, for it holds sockets
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(folder) })
-	c, err := startCluster(filepath.Join(folder, "lab"))
+	c, err := startCluster(filepath.Join(folder, "lab"), flags...)
 	if err != nil {
 		t.Fatal(err)
 	}

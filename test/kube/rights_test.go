@@ -25,7 +25,7 @@ func (s *space) grant(group, resource string, verbs ...string) {
 		verbs = []string{"get", "list", "watch"}
 	}
 	path := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + s.name
-	role := name + "-" + resource
+	role := strings.TrimSuffix(name+"-"+resource+"."+group, ".")
 	s.must(http.MethodPost, path+"/roles", "", object{
 		"metadata": object{"name": role},
 		"rules": []object{{"apiGroups": []string{group}, "resources": []string{resource},
