@@ -11,6 +11,13 @@ func (s *space) user(name string) string {
 	s.t.Helper()
 	path := "/api/v1/namespaces/" + s.name + "/serviceaccounts"
 	s.must(http.MethodPost, path, "", object{"metadata": object{"name": name}})
+	return s.tokenOf(name)
+}
+
+// tokenOf returns a token of a service account.
+func (s *space) tokenOf(name string) string {
+	s.t.Helper()
+	path := "/api/v1/namespaces/" + s.name + "/serviceaccounts"
 	got := s.must(http.MethodPost, path+"/"+name+"/token", "", object{
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": object{},
 	})

@@ -1,0 +1,146 @@
+package kube
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// plurals are the kinds of deploy/kubernetes, as paths have them. Those of the cluster have no namespace.
+var plurals = map[string]string{
+	"ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": "rolebindings", "Service": "services",
+	"Deployment": "deployments", "NetworkPolicy": "networkpolicies", "InferencePool": "inferencepools",
+	"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
+}
+
+// manifests returns what kustomize makes of a folder of deploy/kubernetes, in the namespace of the test.
+func (s *space) manifests(folder string) (all []object) {
+	s.t.Helper()
+	base, err := filepath.Abs(filepath.Join("../../deploy/kubernetes", folder))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	overlay, err := os.MkdirTemp(filepath.Dir(base), "test") // kustomize takes relative paths alone
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer os.RemoveAll(overlay)
+	text := fmt.Sprintf("resources: [../%s]\nnamespace: %s\n", folder, s.name)
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	tool := exec.CommandContext(s.t.Context(), "go", "tool", "-modfile=../kustomize/go.mod", "kustomize", "build",
+		overlay)
+	var problems bytes.Buffer
+	tool.Stderr = &problems
+	built, err := tool.Output()
+	if err != nil {
+		s.t.Fatalf("kustomize: %v\n%s", err, &problems)
+	}
+	documents := yaml.NewDecoder(bytes.NewReader(built))
+	for {
+		var o object
+		err := documents.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		all = append(all, o)
+	}
+}
+
+// create creates an object, or only asks whether it could be. Fields that the API server does not know are errors.
+func (s *space) create(o object, dryRun bool) {
+	s.t.Helper()
+	kind, version := o["kind"].(string), o["apiVersion"].(string)
+	path := "/apis/" + version
+	if version == "v1" {
+		path = "/api/v1"
+	}
+	if !strings.HasPrefix(kind, "Cluster") {
+		path += "/namespaces/" + s.name
+	}
+	query := "?fieldValidation=Strict"
+	if dryRun {
+		query += "&dryRun=All"
+	}
+	if plurals[kind] == "" {
+		s.t.Fatalf("the test does not know the kind %s", kind)
+	}
+	s.must(http.MethodPost, path+"/"+plurals[kind]+query, "", o)
+}
+
+// apply creates what is in the manifests, apart from the Deployment, which it returns: no pod runs here.
+func (s *space) apply(all []object) (deployment object) {
+	s.t.Helper()
+	for _, o := range all {
+		s.create(o, true)
+	}
+	for _, o := range all {
+		kind, name := o["kind"].(string), o["metadata"].(object)["name"].(string)
+		if kind == "Deployment" {
+			deployment = o
+			continue
+		}
+		s.create(o, false)
+		if strings.HasPrefix(kind, "Cluster") {
+			s.t.Cleanup(func() { s.remove("/apis/rbac.authorization.k8s.io/v1/" + plurals[kind] + "/" + name) })
+		}
+	}
+	return deployment
+}
+
+// The manifests are what an API server takes in a namespace with the strictest rules for pods, and with their flags and
+// their roles pickers become ready.
+func TestManifests(t *testing.T) {
+	for folder, pickers := range map[string]int{"pool": 1, "standalone": 1, "ha": 2} {
+		t.Run(folder, func(t *testing.T) {
+			s := newSpace(t, shared)
+			s.pod("a", "10.0.0.1", map[string]string{"app": "llama"}, nil)
+			s.merge("/api/v1/namespaces/"+s.name, object{"metadata": object{"labels": object{
+				"pod-security.kubernetes.io/enforce": "restricted",
+			}}})
+			deployment := s.apply(s.manifests(folder))
+			spec := deployment["spec"].(object)
+			template := spec["template"].(object)["spec"].(object)
+			s.must(http.MethodPost, s.pods()+"?dryRun=All&fieldValidation=Strict", "", object{
+				"metadata": object{"name": "of-the-deployment"}, "spec": template,
+			})
+			if spec["replicas"] != pickers {
+				t.Errorf("%v replicas, want %d", spec["replicas"], pickers)
+			}
+			s.run(template["containers"].([]any)[0].(object)["args"].([]any), pickers)
+		})
+	}
+}
+
+// run runs pickers with the arguments of a Deployment and the account of the manifests. One of them is ready.
+func (s *space) run(args []any, pickers int) {
+	s.t.Helper()
+	reader, _ := s.reader("reader", "/metrics")
+	flags := []string{"--kubeconfig", s.kubeconfigOf(s.t, s.tokenOf("signalbox")), "--metrics-endpoint-auth"}
+	for _, a := range args[1:] {
+		flags = append(flags, a.(string))
+	}
+	s.t.Setenv("NAMESPACE", s.name)
+	for i := range pickers {
+		s.t.Setenv("POD_NAME", fmt.Sprintf("signalbox-6d5f-%d", i))
+		p := startPicker(s.t, flags...)
+		p.answers(reader, http.StatusOK)
+		p.ready(i == 0)
+		if got, status, text := p.pick(); status != http.StatusOK || !strings.HasPrefix(got, "10.0.0.1:8000") {
+			s.t.Errorf("picked %q, %d %s", got, status, text)
+		}
+	}
+}
