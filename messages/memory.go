@@ -38,6 +38,7 @@ type MemoryTable uint8
 const (
 	SessionTable MemoryTable = iota // the endpoints of sessions
 	UseTable                        // when endpoints were last used
+	AdapterTable                    // the adapters of endpoints, by their last use
 )
 
 func (MemoryStarted) memoryMsg() {}

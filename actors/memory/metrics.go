@@ -8,7 +8,7 @@ import (
 )
 
 // names are those of the tables in metrics.
-var names = [...]string{messages.SessionTable: "sessions", messages.UseTable: "uses"}
+var names = [...]string{messages.SessionTable: "sessions", messages.UseTable: "uses", messages.AdapterTable: "adapters"}
 
 // Metrics holds the metrics of what plugins keep. The actor sets them after each message, and they outlive its
 // incarnations.
@@ -21,8 +21,8 @@ type Metrics struct {
 // NewMetrics creates the metrics and registers them. It fails if one of their names is taken.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	entries := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "signalbox_memory_entries",
-		Help: "What plugins keep of earlier requests: the endpoints of sessions, and the order in which endpoints " +
-			"were used."}, []string{"table"})
+		Help: "What plugins keep of earlier requests: the endpoints of sessions, the order in which endpoints " +
+			"were used, and the adapters of endpoints."}, []string{"table"})
 	evicted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "signalbox_memory_evicted_total",
 		Help: "Entries that made way for others before they expired."}, []string{"table"})
 	for _, c := range []prometheus.Collector{entries, evicted} {

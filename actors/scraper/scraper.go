@@ -234,6 +234,8 @@ func (s *Scraper) pageCame(ctx runtime.Context[messages.ScraperMsg], m messages.
 	s.noticeAdapters(ctx.Now(), sample)
 	s.cfg.Served(sample.Names(attributes.ActiveLoRAs)...)
 	s.cfg.Served(sample.Names(attributes.WaitingLoRAs)...)
+	s.cfg.Served(sample.Names(attributes.ResidentLoRAs)...)
+	s.cfg.Served(sample.Names(attributes.HostLoRAs)...)
 	s.target.Publish(sample)
 	s.target.SampleInForce(s.page.number)
 	if first { // endpoints that were discovered together are spread over an interval

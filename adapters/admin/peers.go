@@ -87,6 +87,8 @@ type SampleView struct {
 	Models       []string `json:"models,omitempty"`
 	ActiveLoRAs  []string `json:"active_loras,omitempty"`
 	WaitingLoRAs []string `json:"waiting_loras,omitempty"`
+	Resident     []string `json:"resident_loras,omitempty"`
+	Host         []string `json:"host_loras,omitempty"`
 	MaxLoRAs     *int     `json:"max_loras"`
 
 	Attributes []AttributeView `json:"attributes,omitempty"` // that extractors took beside what is built in
@@ -123,6 +125,7 @@ func sampleView(s *endpoints.Sample, now time.Time, threshold time.Duration) *Sa
 		KVUsedRatio: reported(s.BuiltIn(attributes.KVCacheUsage)),
 		BlockTokens: whole(s.BuiltIn(attributes.KVBlockTokens)), Blocks: whole(s.BuiltIn(attributes.KVBlocks)),
 		ActiveLoRAs: s.Names(attributes.ActiveLoRAs), WaitingLoRAs: s.Names(attributes.WaitingLoRAs),
+		Resident: s.Names(attributes.ResidentLoRAs), Host: s.Names(attributes.HostLoRAs),
 		MaxLoRAs: whole(s.BuiltIn(attributes.MaxLoRAs)), Attributes: attributesOf(s.Numbers),
 	}
 }

@@ -48,6 +48,9 @@ var engines = [...]engine{
 		{name: "vllm:cache_config_info", tells: blockTokens, from: "block_size"},
 		{name: "vllm:cache_config_info", tells: blocks, from: "num_gpu_blocks"},
 		{name: "vllm:lora_requests_info", tells: lora},
+		{name: "vllm:lora_adapter_loaded", tells: loraLoaded},
+		{name: "vllm:num_gpu_loaded_lora_adapters", tells: loraCount},
+		{name: "vllm:max_gpu_lora_adapters", tells: loraSlots},
 	}},
 	// Unverified. Up to 0.5.10 the cache's size stands in labels, from 0.5.11 on in gauges.
 	{"sglang", "sglang:", []series{

@@ -17,7 +17,10 @@ const (
 	blockTokens
 	blocks
 	startedAt
-	lora // lists of adapters, in the labels of its newest sample
+	lora       // lists of adapters, in the labels of its newest sample
+	loraLoaded // one sample for each adapter that lies in a slot, or in the memory of the host
+	loraCount  // adapters in slots
+	loraSlots
 	quantities
 )
 
@@ -35,13 +38,17 @@ var numbers = [...]struct {
 	{startedAt, attributes.StartTime, tally.top},
 }
 
-// adapterAttributes stand in the labels of one sample.
-var adapterAttributes = []attributes.Attribute{attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs}
+// adapterAttributes are those of adapters. Most stand in labels.
+var adapterAttributes = []attributes.Attribute{
+	attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs, attributes.ResidentLoRAs,
+	attributes.HostLoRAs, attributes.PinnedLoRAs, attributes.BaseModels,
+}
 
 // wanted says what is looked for on a page, as bits of quantities.
 type wanted struct {
 	numbers    uint16
 	quantities uint16 // those of numbers, and what they are worked out from
+	adapters   bool   // those of adapterAttributes
 	engine     bool   // look which engine it is, by any of its series; otherwise those that are read tell it
 }
 
@@ -56,7 +63,9 @@ func wantedOf(all []attributes.Attribute) (w wanted) {
 		w.quantities |= 1 << kvUsedOlder
 	}
 	if slices.ContainsFunc(all, func(a attributes.Attribute) bool { return slices.Contains(adapterAttributes, a) }) {
-		w.quantities |= 1<<lora | 1<<waiting // without waiting requests no adapter is waited for
+		// Without waiting requests no adapter is waited for, and running ones name the base model.
+		w.quantities |= 1<<lora | 1<<loraLoaded | 1<<loraCount | 1<<loraSlots | 1<<waiting | 1<<running
+		w.adapters = true
 	}
 	return w
 }

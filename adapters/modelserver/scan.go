@@ -47,6 +47,61 @@ type scan struct {
 	tally  [quantities]tally
 	lora   labels  // of the newest LoRA sample; nil = there was none
 	loraAt float64 // value of that sample: when it was written, in Unix seconds
+	loaded loadedNames
+}
+
+// loadedNames are the adapters and models that samples name one by one, each once.
+type loadedNames struct {
+	slots, host, pinned []string
+	base                [mostBases]labels // of samples with different models
+	bases               int
+}
+
+// mostBases bounds the base models of a page: engines run one.
+const mostBases = 4
+
+// takeBase takes a sample whose model needs no slot.
+func (s *scan) takeBase(of labels) {
+	name, _, ok := of.label("model_name")
+	if !ok || s.loaded.bases == mostBases {
+		return
+	}
+	for _, known := range s.loaded.base[:s.loaded.bases] {
+		if before, _, _ := known.label("model_name"); bytes.Equal(before, name) {
+			return
+		}
+	}
+	s.loaded.base[s.loaded.bases] = of
+	s.loaded.bases++
+}
+
+// bases returns the models that need no slot.
+func (s *scan) bases() []string {
+	names := make([]string, s.loaded.bases)
+	for i, of := range s.loaded.base[:s.loaded.bases] {
+		names[i] = of.text("model_name")
+	}
+	return names
+}
+
+// add adds the name that a label has to a list.
+func (s *scan) add(to *[]string, of labels, label string) {
+	if name := of.text(label); name != "" && len(*to) < maxAdapters && !slices.Contains(*to, name) {
+		*to = append(*to, name)
+	}
+}
+
+// takeAdapter takes a sample of an adapter that is loaded.
+func (s *scan) takeAdapter(of labels) {
+	switch {
+	case of.is("level", "cpu"):
+		s.add(&s.loaded.host, of, "adapter_name")
+	default:
+		s.add(&s.loaded.slots, of, "adapter_name")
+		if of.is("pinned", "true") || of.is("pinned", "True") || of.is("pinned", "1") {
+			s.add(&s.loaded.pinned, of, "adapter_name")
+		}
+	}
 }
 
 func (s *scan) line(line []byte) {
@@ -121,11 +176,16 @@ func (s *scan) take(of *series, line []byte) bool {
 	if err != nil || math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
 		return false
 	}
-	if of.tells == lora {
+	switch {
+	case of.tells == lora:
 		if s.lora == nil || value >= s.loraAt {
 			s.lora, s.loraAt = p.labels, value
 		}
 		return true
+	case of.tells == loraLoaded && value > 0:
+		s.takeAdapter(p.labels)
+	case of.tells == running && s.want.adapters:
+		s.takeBase(p.labels)
 	}
 	t := &s.tally[of.tells]
 	t.sum += value
@@ -148,28 +208,59 @@ func (s *scan) reading() (r messages.Reading) {
 			values = append(values, messages.Extracted{Attribute: of.attribute.Name, Value: value})
 		}
 	}
-	if s.lora != nil {
-		if n, err := strconv.ParseUint(s.lora.text("max_lora"), 10, 31); err == nil {
-			values = append(values, messages.Extracted{Attribute: attributes.MaxLoRAs.Name, Value: float64(n)})
-		}
-		r.Names = s.adapters()
+	if slots, ok := s.slots(); ok {
+		values = append(values, messages.Extracted{Attribute: attributes.MaxLoRAs.Name, Value: slots})
 	}
+	r.Names = messages.TakeList(s.names())
 	r.Numbers = messages.TakeList(values)
 	return r
+}
+
+// slots returns how many adapters a server can run at once.
+func (s *scan) slots() (float64, bool) {
+	if n, ok := s.tally[loraSlots].top(); ok {
+		return n, true
+	}
+	if s.lora == nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(s.lora.text("max_lora"), 10, 31)
+	return float64(n), err == nil
+}
+
+// names returns the lists of adapters that the page has, and the base models. A page that counts the adapters in slots
+// has lists of those, which may be empty.
+func (s *scan) names() (all []messages.ExtractedNames) {
+	if s.lora == nil && s.tally[loraLoaded].samples+s.tally[loraCount].samples == 0 {
+		return nil // without adapters every model needs no slot
+	}
+	all = make([]messages.ExtractedNames, 0, len(adapterAttributes))
+	list := func(a attributes.Attribute, names []string) {
+		all = append(all, messages.ExtractedNames{Attribute: a.Name, Names: messages.TakeList(names)})
+	}
+	if s.lora != nil {
+		active, waited := s.adapters()
+		list(attributes.ActiveLoRAs, active)
+		list(attributes.WaitingLoRAs, waited)
+	}
+	if s.tally[loraLoaded].samples+s.tally[loraCount].samples > 0 {
+		list(attributes.ResidentLoRAs, s.loaded.slots)
+		list(attributes.HostLoRAs, s.loaded.host)
+		list(attributes.PinnedLoRAs, s.loaded.pinned)
+	}
+	list(attributes.BaseModels, s.bases())
+	return all
 }
 
 // adapters reads the newest sample of vllm:lora_requests_info. Samples stay on the page for ever, and the value of one
 // is the time at which it was last written. An adapter that is in use does not count as waited for, and while no
 // request waits none does: vLLM repeats there the ones in use.
-func (s *scan) adapters() messages.List[messages.ExtractedNames] {
-	active, waited := adapters(s.lora.text("running_lora_adapters"), nil), []string(nil)
+func (s *scan) adapters() (active, waited []string) {
+	active = adapters(s.lora.text("running_lora_adapters"), nil)
 	if s.tally[waiting].sum > 0 || s.tally[waiting].samples == 0 {
 		waited = adapters(s.lora.text("waiting_lora_adapters"), active)
 	}
-	return messages.TakeList([]messages.ExtractedNames{
-		{Attribute: attributes.ActiveLoRAs.Name, Names: messages.TakeList(active)},
-		{Attribute: attributes.WaitingLoRAs.Name, Names: messages.TakeList(waited)},
-	})
+	return active, waited
 }
 
 // adapters splits a list at its commas and leaves out what is in without. It returns nil if nothing is left.

@@ -26,6 +26,7 @@ type told struct {
 	Waiting, Running, KVUsed, BlockTokens, Blocks, MaxAdapters float64
 	StartedAt                                                  float64
 	ActiveLoRAs, WaitingLoRAs                                  []string // nil = it does not have them
+	Resident, Host, Pinned, Base                               []string // likewise
 }
 
 // nothing is what an empty page says.
@@ -47,6 +48,8 @@ func toldBy(r messages.Reading) told {
 	for _, e := range r.Names.All() {
 		*map[string]*[]string{
 			attributes.ActiveLoRAs.Name: &t.ActiveLoRAs, attributes.WaitingLoRAs.Name: &t.WaitingLoRAs,
+			attributes.ResidentLoRAs.Name: &t.Resident, attributes.HostLoRAs.Name: &t.Host,
+			attributes.PinnedLoRAs.Name: &t.Pinned, attributes.BaseModels.Name: &t.Base,
 		}[e.Attribute] = e.Names.Append([]string{})
 	}
 	return t
@@ -70,7 +73,7 @@ func list(names ...string) []string { return append([]string{}, names...) }
 func TestPagesOfRealServersReadAsByHand(t *testing.T) {
 	vllm := told{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525147147e+09, MaxAdapters: -1}
 	withLoRA := told{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525194529e+09, MaxAdapters: 2,
-		ActiveLoRAs: list(), WaitingLoRAs: list()}
+		ActiveLoRAs: list(), WaitingLoRAs: list(), Base: list("tiny")}
 	llama := told{Engine: "llamacpp", KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1,
 		MaxAdapters: -1}
 	with := func(r told, change func(*told)) told { change(&r); return r }
@@ -144,7 +147,27 @@ vllm:lora_requests_info{max_lora="4",running_lora_adapters="a,b",waiting_lora_ad
 vllm:lora_requests_info{max_lora="4",running_lora_adapters="x",waiting_lora_adapters="y"} 1.4e9
 `, func(r *told) {
 				r.Engine, r.Waiting, r.MaxAdapters = "vllm", 2, 4
-				r.ActiveLoRAs, r.WaitingLoRAs = list("a", "b"), list("c")
+				r.ActiveLoRAs, r.WaitingLoRAs, r.Base = list("a", "b"), list("c"), list()
+			}},
+		"vllm, adapters in slots": {
+			`vllm:num_requests_running{engine="0",model_name="base"} 1
+vllm:num_requests_running{engine="1",model_name="base"} 1
+vllm:lora_adapter_loaded{engine="0",adapter_name="a",level="gpu",pinned="false"} 1
+vllm:lora_adapter_loaded{engine="1",adapter_name="a",level="gpu",pinned="false"} 1
+vllm:lora_adapter_loaded{engine="0",adapter_name="a",level="cpu",pinned="false"} 1
+vllm:lora_adapter_loaded{engine="0",adapter_name="b",level="cpu",pinned="false"} 1
+vllm:lora_adapter_loaded{engine="0",adapter_name="c",level="gpu",pinned="true"} 1
+vllm:lora_adapter_loaded{engine="0",adapter_name="gone",level="gpu",pinned="false"} 0
+vllm:num_gpu_loaded_lora_adapters{engine="0"} 2
+vllm:max_gpu_lora_adapters{engine="0"} 4
+`, func(r *told) {
+				r.Engine, r.Running, r.MaxAdapters = "vllm", 2, 4
+				r.Resident, r.Host, r.Pinned, r.Base = list("a", "c"), list("a", "b"), list("c"), list("base")
+			}},
+		"vllm, all slots empty": {
+			"vllm:num_gpu_loaded_lora_adapters 0\nvllm:lora_requests_info{max_lora=\"2\"} 1\n", func(r *told) {
+				r.Engine, r.MaxAdapters, r.ActiveLoRAs, r.WaitingLoRAs = "vllm", 2, list(), list()
+				r.Resident, r.Host, r.Pinned, r.Base = list(), list(), list(), list()
 			}},
 		"sglang": {
 			`sglang:num_queue_reqs{model_name="m",tp_rank="0",pp_rank="0",dp_rank="0",priority=""} 2
@@ -279,7 +302,7 @@ vllm:lora_requests_info{max_lora="4",running_lora_adapters="a",waiting_lora_adap
 	reads(t, both, loads, func(r *told) { r.Engine, r.StartedAt, r.Waiting, r.Running = "vllm", 5, 2, 3 })
 	reads(t, both, loads[1:2], func(r *told) { r.Engine, r.Running = "vllm", 3 })
 	reads(t, both, adapterAttributes, func(r *told) {
-		r.Engine, r.MaxAdapters, r.ActiveLoRAs, r.WaitingLoRAs = "vllm", 4, list("a"), list()
+		r.Engine, r.MaxAdapters, r.ActiveLoRAs, r.WaitingLoRAs, r.Base = "vllm", 4, list("a"), list(), list()
 	})
 	reads(t, both, nil, func(*told) {})
 }
@@ -386,8 +409,8 @@ func TestScanAllocatesTheValuesAndAdapters(t *testing.T) {
 	for name, want := range map[string]float64{
 		"vllm-0.32.0/metrics_under_load.txt":      1,
 		"llama.cpp-11434/metrics_under_load.txt":  1,
-		"vllm-0.32.0/metrics_lora_idle.txt":       2, // the lists of names
-		"vllm-0.32.0/metrics_lora_under_load.txt": 4, // the text of the adapters, and the list
+		"vllm-0.32.0/metrics_lora_idle.txt":       4, // the lists of names, and the base model
+		"vllm-0.32.0/metrics_lora_under_load.txt": 6, // the text of the adapters too, and the list
 	} {
 		p := page(t, name)
 		if got := testing.AllocsPerRun(100, func() { Scan(p, "", everything) }); got != want {

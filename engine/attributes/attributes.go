@@ -60,6 +60,14 @@ var (
 	ActiveLoRAs  = Attribute{"active-loras", Names, "adapters", Sampled}
 	WaitingLoRAs = Attribute{"waiting-loras", Names, "adapters", Sampled}
 	MaxLoRAs     = Attribute{"max-loras", Number, "adapters", Sampled}
+	// ResidentLoRAs are those in a slot, in use or not. Servers that do not say so have none, not even an empty list.
+	ResidentLoRAs = Attribute{"resident-loras", Names, "adapters", Sampled}
+	// HostLoRAs are those in the memory of the host, from where a slot is filled soon.
+	HostLoRAs = Attribute{"host-loras", Names, "adapters", Sampled}
+	// PinnedLoRAs are those in a slot that make way for no other.
+	PinnedLoRAs = Attribute{"pinned-loras", Names, "adapters", Sampled}
+	// BaseModels are those that a server's own load is labelled with: they need no slot.
+	BaseModels = Attribute{"base-models", Names, "models", Sampled}
 	// KVBlockTokens is how many tokens a block of the KV cache holds.
 	KVBlockTokens = Attribute{"kv-block-tokens", Number, "tokens", Sampled}
 	KVBlocks      = Attribute{"kv-blocks", Number, "blocks", Sampled}
@@ -84,8 +92,8 @@ var (
 func BuiltIn() []Attribute {
 	return []Attribute{
 		QueuedRequests, WaitingRequests, RunningRequests, KVCacheUsage, ActiveLoRAs, WaitingLoRAs, MaxLoRAs,
-		KVBlockTokens, KVBlocks, StartTime, Models, InflightRequests, InflightTokens, WindowRequests, WindowTokens,
-		PrefixBlocks,
+		ResidentLoRAs, HostLoRAs, PinnedLoRAs, BaseModels, KVBlockTokens, KVBlocks, StartTime, Models,
+		InflightRequests, InflightTokens, WindowRequests, WindowTokens, PrefixBlocks,
 	}
 }
 

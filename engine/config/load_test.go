@@ -152,7 +152,8 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 		t.Errorf("destinations: got %d, want the file's 1", n)
 	}
 	readsThese(t, got.Plan, []attributes.Attribute{attributes.QueuedRequests, attributes.MaxLoRAs},
-		[]attributes.Attribute{attributes.ActiveLoRAs, attributes.WaitingLoRAs})
+		[]attributes.Attribute{attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.ResidentLoRAs,
+			attributes.HostLoRAs, attributes.PinnedLoRAs, attributes.BaseModels})
 	got.Plan = nil
 	want := &Config{
 		Discovery: Discovery{Path: "endpoints.yaml", Watch: true,

@@ -234,7 +234,8 @@ func (l *loader) arrange(x *instance, names []string) {
 var emits = map[string][]attributes.Attribute{
 	"core-metrics-extractor": {
 		attributes.QueuedRequests, attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage,
-		attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs, attributes.KVBlockTokens,
+		attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs, attributes.ResidentLoRAs,
+		attributes.HostLoRAs, attributes.PinnedLoRAs, attributes.BaseModels, attributes.KVBlockTokens,
 		attributes.KVBlocks, attributes.StartTime,
 	},
 	"inflight-load-producer": {

@@ -1,6 +1,6 @@
-// Package memory is what plugins keep of one request for later ones: the endpoints of sessions, and the order in which
-// endpoints were used. It never grows beyond its tables, and what it has lost is as if it had never been: no plugin may
-// depend on it. It holds hashes, no session's id.
+// Package memory is what plugins keep of one request for later ones: the endpoints of sessions, the order in which
+// endpoints were used, and the adapters of endpoints. It never grows beyond its tables, and what it has lost is as if
+// it had never been: no plugin may depend on it. It holds hashes, no session's id.
 package memory
 
 import (
@@ -16,7 +16,10 @@ const (
 )
 
 // Tables holds the tables of all plugins. The actor memory alone writes them; any goroutine may read.
-type Tables struct{ tables [2]Table }
+type Tables struct {
+	tables   [2]Table
+	adapters recents
+}
 
 // NewTables returns empty tables. They take their memory with their first entries.
 func NewTables() *Tables {
@@ -32,6 +35,10 @@ func (m *Tables) Keep(k messages.Kept, now time.Time) {
 	if k.For > 0 {
 		until = now.Add(k.For)
 	}
+	if k.Table == messages.AdapterTable {
+		m.adapters.put(k.Key, k.Endpoint)
+		return
+	}
 	m.tables[k.Table].put(k.Key, k.Endpoint, until, now)
 }
 
@@ -40,10 +47,16 @@ func (m *Tables) Reset() {
 	for i := range m.tables {
 		m.tables[i].reset()
 	}
+	m.adapters.reset()
 }
 
 // Stats returns the figures of a table.
-func (m *Tables) Stats(of messages.MemoryTable) Stats { return m.tables[of].stats }
+func (m *Tables) Stats(of messages.MemoryTable) Stats {
+	if of == messages.AdapterTable {
+		return m.adapters.stats
+	}
+	return m.tables[of].stats
+}
 
 // View is what plugins see of the tables at one time. The zero View is empty.
 type View struct {

@@ -76,5 +76,8 @@ func (n Names) Count(i int) int {
 	return len(n.column[i])
 }
 
+// Of returns the names of candidate i; empty if they are unknown.
+func (n Names) Of(i int) messages.List[string] { return messages.TakeList(n.column[i]) }
+
 // Contains reports whether a name is among those of candidate i. Unknown names contain none.
 func (n Names) Contains(i int, name string) bool { return slices.Contains(n.column[i], name) }

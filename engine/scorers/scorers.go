@@ -23,7 +23,7 @@ var Types = map[string]func() schedule.Scorer{
 	"header-label-affinity-scorer":     func() schedule.Scorer { return new(HeaderLabelAffinity) },
 	"kv-cache-utilization-scorer":      func() schedule.Scorer { return new(KVCacheUtilization) },
 	"load-aware-scorer":                func() schedule.Scorer { return &LoadAware{Threshold: 128} },
-	"lora-affinity-scorer":             func() schedule.Scorer { return new(LoRAAffinity) },
+	"lora-affinity-scorer":             func() schedule.Scorer { return &LoRAAffinity{HotEndpoints: 4} },
 	"no-hit-lru-scorer":                func() schedule.Scorer { return &NoHitLRU{LRUSize: 1024} },
 	"prefix-cache-scorer": func() schedule.Scorer {
 		return &PrefixCache{MatchLengthWeight: 0, MatchLengthScaleTokens: 8192}

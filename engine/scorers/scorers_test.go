@@ -117,14 +117,14 @@ func TestScores(t *testing.T) {
 		"load":               {&LoadAware{Threshold: 100}, queues(0, 25, 100, 250), []float32{0.5, 0.375, 0, 0}},
 		"load, unknown":      {&LoadAware{Threshold: 100}, queues(unknown, 0, 100), []float32{0.25, 0.5, 0}},
 		"load, none known":   {&LoadAware{Threshold: 100}, queues(unknown, unknown), []float32{0, 0}},
-		"LoRA active":        {new(LoRAAffinity), []endpoint{lora("x adapter", "", 2)}, []float32{1}},
-		"LoRA slot free":     {new(LoRAAffinity), []endpoint{lora("x", "", 2)}, []float32{0.8}},
-		"LoRA waiting":       {new(LoRAAffinity), []endpoint{lora("x", "adapter", 2)}, []float32{0.6}},
-		"LoRA waiting, free": {new(LoRAAffinity), []endpoint{lora("", "adapter", 2)}, []float32{0.8}},
-		"LoRA full":          {new(LoRAAffinity), []endpoint{lora("x y", "", 2)}, []float32{0}},
-		"LoRA none":          {new(LoRAAffinity), []endpoint{busy(0, 0)}, []float32{0}},
-		"LoRA unknown": {new(LoRAAffinity), []endpoint{lora("adapter", "", 2), lora("", "", unknown), lora("x", "", 1)},
-			[]float32{1, 0, 0}},
+		"LoRA active":        {&LoRAAffinity{HotEndpoints: 4}, []endpoint{lora("x adapter", "", 2)}, []float32{1}},
+		"LoRA slot free":     {&LoRAAffinity{HotEndpoints: 4}, []endpoint{lora("x", "", 2)}, []float32{0.8}},
+		"LoRA waiting":       {&LoRAAffinity{HotEndpoints: 4}, []endpoint{lora("x", "adapter", 2)}, []float32{0.6}},
+		"LoRA waiting, free": {&LoRAAffinity{HotEndpoints: 4}, []endpoint{lora("", "adapter", 2)}, []float32{0.8}},
+		"LoRA full":          {&LoRAAffinity{HotEndpoints: 4}, []endpoint{lora("x y", "", 2)}, []float32{0}},
+		"LoRA none":          {&LoRAAffinity{HotEndpoints: 4}, []endpoint{busy(0, 0)}, []float32{0}},
+		"LoRA unknown": {&LoRAAffinity{HotEndpoints: 4},
+			[]endpoint{lora("adapter", "", 2), lora("", "", unknown), lora("x", "", 1)}, []float32{1, 0, 0}},
 		"prefix, part": {Types["prefix-cache-scorer"](), prefixes(0, 1, 4, 9), []float32{0, 0.25, 1, 1}},
 		"prefix, length": {
 			&PrefixCache{MatchLengthWeight: 1, MatchLengthScaleTokens: 128},
@@ -226,11 +226,12 @@ func TestRangeAndAllocations(t *testing.T) {
 // A scorer declares what it reads, and nothing else.
 func TestReads(t *testing.T) {
 	want := map[string]string{
-		"active-request-scorer":        "inflight-requests",
-		"endpoint-attribute-scorer":    "queued-requests",
-		"kv-cache-utilization-scorer":  "kv-cache-usage",
-		"load-aware-scorer":            "queued-requests",
-		"lora-affinity-scorer":         "max-loras active-loras waiting-loras",
+		"active-request-scorer":       "inflight-requests",
+		"endpoint-attribute-scorer":   "queued-requests",
+		"kv-cache-utilization-scorer": "kv-cache-usage",
+		"load-aware-scorer":           "queued-requests",
+		"lora-affinity-scorer": "max-loras queued-requests active-loras waiting-loras resident-loras host-loras " +
+			"pinned-loras base-models",
 		"no-hit-lru-scorer":            "prefix-blocks",
 		"prefix-cache-scorer":          "prefix-blocks",
 		"token-load-scorer":            "inflight-tokens prefix-blocks",
@@ -289,7 +290,8 @@ func TestValidate(t *testing.T) {
 				"algorithm.normalization: got fixedRange and adaptiveRange, want one of them\n" +
 				"algorithm.normalization.fixedRange: got 1 to 1, want min less than max",
 		},
-		"length": {new(ContextLength), "label: missing; name the label that says the range"},
+		"adapters": {new(LoRAAffinity), "hotEndpoints: got 0, want 1 or more"},
+		"length":   {new(ContextLength), "label: missing; name the label that says the range"},
 		"header, label": {new(HeaderLabelAffinity), "headerName: missing; name a header of requests\n" +
 			"labelKey: missing; name a label of endpoints"},
 		"weights": {&EndpointAttributeWeight{Weights: map[string]float64{"a": 0, "b": math.Inf(1), "c": 1}},

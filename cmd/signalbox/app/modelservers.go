@@ -21,7 +21,10 @@ var (
 		attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage, attributes.KVBlockTokens,
 		attributes.KVBlocks,
 	}
-	adapters = []attributes.Attribute{attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs}
+	adapters = []attributes.Attribute{
+		attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs, attributes.ResidentLoRAs,
+		attributes.HostLoRAs, attributes.PinnedLoRAs, attributes.BaseModels,
+	}
 )
 
 // wanted returns what of the built-in attributes is read of metrics pages. The prefix index must hear of restarts,

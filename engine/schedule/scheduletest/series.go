@@ -17,6 +17,7 @@ type Series struct {
 	Tables   *memory.Tables // what the plugin keeps
 	Now      time.Time      // when the next request is scheduled
 	Profiles []Profile      // their Ranks may change from request to request
+	Ties     *rand.Rand     // draws between equal totals; nil = the least slot wins
 
 	plan      *schedule.Plan
 	scheduler *schedule.Scheduler
@@ -24,7 +25,7 @@ type Series struct {
 }
 
 // NewSeries returns a series in which the plugin filters and scores in each of the profiles, and serves points. All
-// profiles run, and the first one serves. Each picks the best total among its Ranks, of several that of the least slot.
+// profiles run, and the first one serves. Each picks the best total among its Ranks, and Ties draws between several.
 func NewSeries(t *testing.T, plugin any, profiles ...Profile) *Series {
 	t.Helper()
 	s := &Series{T: t, Tables: memory.NewTables(), Now: began, Profiles: profiles}
@@ -34,7 +35,7 @@ func NewSeries(t *testing.T, plugin any, profiles ...Profile) *Series {
 		of := schedule.Profile{
 			Name:    profiles[i].Name,
 			Filters: []schedule.FilterStep{{Step: schedule.Step{Name: "ranks"}, Filter: &profiles[i]}},
-			Picker:  schedule.PickerStep{Picker: best{}},
+			Picker:  schedule.PickerStep{Picker: best{s}},
 		}
 		if f, ok := plugin.(schedule.Filter); ok {
 			of.Filters = append(of.Filters, schedule.FilterStep{Step: schedule.Step{Reads: slots}, Filter: f})
@@ -85,13 +86,18 @@ func (f lookingFilter) Filter(in *schedule.Input, _ []bool) { f.look(in) }
 // Match is what the endpoints of the request in hand hold of its prompt.
 func (s *Series) Match(p blockindex.Prompt, out []int) int { return s.held.Match(p, out) }
 
-type best struct{}
+type best struct{ of *Series }
 
-func (best) Pick(_ *schedule.Input, totals []float32, ranked []int) []int {
-	top := 0
+func (b best) Pick(_ *schedule.Input, totals []float32, ranked []int) []int {
+	top, equal := 0, 0
 	for i, total := range totals {
-		if total > totals[top] {
-			top = i
+		switch {
+		case i == 0, total > totals[top]:
+			top, equal = i, 1
+		case total == totals[top] && b.of.Ties != nil:
+			if equal++; b.of.Ties.IntN(equal) == 0 {
+				top = i
+			}
 		}
 	}
 	return append(ranked, top)
