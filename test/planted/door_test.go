@@ -35,6 +35,10 @@ var door = map[string]contract{
 	"a full class holds up the end": {fault{
 		file: "actors/capacity/capacity.go", was: "a.line.Closed() ||\n", is: "false ||\n",
 	}, "actors/capacity", "TestClosedLineHasOneTurnForEach"},
+	"long ids are held whole": {fault{
+		file: "adapters/extproc/headers.go", was: "*dst = string(value[:min(len(value), most)])",
+		is: "*dst = string(value)",
+	}, "adapters/extproc", "TestIDsOfAMegabyte"},
 	"requests are ended for their equals": {fault{
 		file: "engine/reclaim/reclaim.go", was: "r.Flow.Priority < priority &&", is: "r.Flow.Priority <= priority &&",
 	}, "actors/capacity", "TestNoRequestEndsForItsEqual"},
