@@ -143,6 +143,10 @@ var gate = map[string]contract{
 	"a pause counts as a slow line": {fault{
 		file: "actors/capacity/capacity.go", was: " || now.Sub(d.last) > drainWindow {", is: " {",
 	}, "actors/capacity", "TestRetryAfter"},
+	"a wait ends late": {fault{
+		file: "actors/cycle/deadlines.go", was: "ctx.After(c.due.Sub(ctx.Now()), messages.CycleDeadlinePassed",
+		is: "ctx.After(c.due.Sub(ctx.Now())+300*time.Millisecond, messages.CycleDeadlinePassed",
+	}, ".", "TestWaitsEndOnTime"},
 	"a client may wait as long as it likes": {fault{
 		file: "engine/flow/settings.go", was: "return min(turn, told), min(without, told)", is: "return told, told",
 	}, "actors/cycle", "TestClientsPatience"},
