@@ -26,8 +26,12 @@ type Config struct {
 	PrefixBlocks int    // blocks that the prefix index keeps for each endpoint; 0 = the index's default
 	PoolName     string // value of the pool's label in metrics
 	EmitScores   bool   // picks carry the scores of endpoints
+	FlowLabels   int    // most flows that metrics tell apart; 0 = DefaultFlowLabels
 	FlowSeed     uint64 // of the hash that gives a flow its shard; equal seeds give equal shards
 }
+
+// DefaultFlowLabels is how many flows metrics tell apart.
+const DefaultFlowLabels = cycle.DefaultFlowLabels
 
 // Records limits what is remembered of ended requests, by all loops together. The oldest records make way.
 type Records struct {

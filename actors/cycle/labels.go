@@ -20,7 +20,10 @@ const (
 
 	// What is known is kept until the process ends. Names beyond these numbers count under other.
 	servedNames   = 4096 // of models, as endpoints list them
-	answeredNames = 512  // of models, and of flows, whose requests were answered below 400
+	answeredNames = 512  // of models whose requests were answered below 400
+
+	// DefaultFlowLabels is the same of flows, unless TellFlows says another number.
+	DefaultFlowLabels = 512
 
 	// Bytes of the metrics page that the series of requests may take. A set of labels takes some 40 KiB, with long
 	// names 150.
@@ -55,9 +58,12 @@ type labels struct {
 func newLabels() labels {
 	return labels{
 		served: records.NewNames(servedNames),
-		models: records.NewNames(answeredNames), flows: records.NewNames(answeredNames),
+		models: records.NewNames(answeredNames), flows: records.NewNames(DefaultFlowLabels),
 	}
 }
+
+// TellFlows sets how many flows are told apart, before the first request.
+func (f *Families) TellFlows(most int) { f.labels.flows = records.NewNames(most) }
 
 // Served makes the names of models known that an endpoint serves, or that a configuration has serve.
 func (f *Families) Served(models ...string) { f.labels.served.Add(models...) }

@@ -328,3 +328,26 @@ func TestManyFlowsAreFewSeries(t *testing.T) {
 		t.Errorf("%d series, want fewer than 20 000", n)
 	}
 }
+
+// As many flows have labels of their own as are told apart. The default flow is none of them.
+func TestFlowsToldApart(t *testing.T) {
+	for most, want := range map[int]int{1: 1, 3: 3, DefaultFlowLabels: 5} {
+		b := newBench(t, spec)
+		b.all.TellFlows(most)
+		b.all.Served("n")
+		for i := range 5 {
+			b.live(asked("n", fmt.Sprint("flow-", i), 200), b.pool.Snapshot().Endpoints[0])
+		}
+		b.live(asked("n", messages.DefaultFairness, 200), b.pool.Snapshot().Endpoints[0])
+		flows := 0
+		for labels := range b.values("llm_d_epp_request_total") {
+			if strings.HasPrefix(labels, "flow-") {
+				flows++
+			}
+		}
+		if flows != want {
+			t.Errorf("told apart %d: %d flows of 5 have labels, want %d: %v", most, flows, want,
+				b.values("llm_d_epp_request_total"))
+		}
+	}
+}

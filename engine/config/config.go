@@ -24,6 +24,7 @@ type Settings struct {
 	Catalogue    *Catalogue    // the plugin types that a file may name; nil = those that are built in
 	Additions    Additions
 	Wait         time.Duration // how long a request waits for room at most without a file; 0 = as long as with one
+	Gates        []string      // feature gates, as in a file, over those of the file; CheckGate has passed them
 }
 
 // Additions are objectives and rewrites that stand elsewhere than in the file. Those of the file go before them.
@@ -150,7 +151,7 @@ flowControl:
 // flow in turn. The error is a *strictyaml.Error, and nil unless the settings are wrong.
 func Default(defaults Settings) (*Config, error) {
 	c, err := Load([]byte(builtIn), defaults)
-	if err == nil && defaults.Wait > 0 {
+	if err == nil && defaults.Wait > 0 && c.Queueing != nil {
 		c.Queueing.WaitAtMost(defaults.Wait)
 	}
 	return c, err

@@ -320,3 +320,29 @@ func TestLoadPoliciesOfOtherModules(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
+
+// Gates that are set elsewhere go before those of the file, and have effect without one.
+func TestGatesOverTheFile(t *testing.T) {
+	for name, c := range map[string]struct {
+		file  string
+		gates []string
+		want  bool
+	}{
+		"off, over on":     {"featureGates: [flowControl]", []string{"flowControl=false"}, false},
+		"on, over off":     {"", []string{"flowControl"}, true},
+		"on, over a value": {"featureGates: [flowControl=false]", []string{"flowControl=true"}, true},
+		"the last counts":  {"", []string{"flowControl=true", "flowControl=false"}, false},
+		"another one":      {"featureGates: [flowControl]", []string{"haPopulateNonLeaderDatastore=true"}, true},
+	} {
+		settings := three
+		settings.Gates = c.gates
+		if got, err := Load([]byte(newHead+c.file), settings); err != nil || (got.Queueing != nil) != c.want {
+			t.Errorf("%s: %v, requests wait %t, want %t", name, err, got.Queueing != nil, c.want)
+		}
+	}
+	settings := three
+	settings.Gates, settings.Wait = []string{"flowControl=false"}, time.Minute
+	if got, err := Default(settings); err != nil || got.Queueing != nil {
+		t.Errorf("without a file: %v, requests wait, want none", err)
+	}
+}

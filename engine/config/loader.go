@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -136,22 +137,32 @@ var gates = map[string][]bool{"flowControl": {false, true}, "haPopulateNonLeader
 
 func (l *loader) gates(list []string) {
 	for i, gate := range list {
-		at := item("featureGates", i)
-		name, value, given := strings.Cut(gate, "=")
-		values, known := gates[name]
-		on := !given || value == "true"
-		switch {
-		case !known:
-			l.Fail(at, "unknown feature gate %q, known are flowControl and haPopulateNonLeaderDatastore=true",
-				clip.Value(name))
-		case given && value != "true" && value != "false":
-			l.Fail(at, "got %q, want %s=true or %s=false", clip.Value(gate), name, name)
-		case !slices.Contains(values, on):
-			l.Fail(at, "got %q, which has no effect yet; only %s=%t does", gate, name, !on)
-		case name == "flowControl":
-			l.gated = on
+		if err := CheckGate(gate); err != nil {
+			l.Fail(item("featureGates", i), "%v", err)
 		}
 	}
+	for _, gate := range slices.Concat(list, l.defaults.Gates) {
+		if name, value, _ := strings.Cut(gate, "="); name == "flowControl" {
+			l.gated = value != "false"
+		}
+	}
+}
+
+// CheckGate returns what is wrong with a feature gate: its name alone, or with =true or =false.
+func CheckGate(gate string) error {
+	name, value, given := strings.Cut(gate, "=")
+	values, known := gates[name]
+	on := !given || value == "true"
+	switch {
+	case !known:
+		return fmt.Errorf("unknown feature gate %q, known are flowControl and haPopulateNonLeaderDatastore=true",
+			clip.Value(name))
+	case given && value != "true" && value != "false":
+		return fmt.Errorf("got %q, want %s=true or %s=false", clip.Value(gate), name, name)
+	case !slices.Contains(values, on):
+		return fmt.Errorf("got %q, which has no effect yet; only %s=%t does", gate, name, !on)
+	}
+	return nil
 }
 
 func (l *loader) instantiate(sections []pluginSection) {

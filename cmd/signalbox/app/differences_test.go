@@ -26,6 +26,7 @@ var referenceFlags = map[string]string{
 	"enable-grpc-stream-metrics": "false", "tracing": "true", "v": "2", "zap-devel": "", "zap-encoder": "",
 	"zap-log-level":        "",
 	"zap-stacktrace-level": "", "zap-time-encoding": "",
+	"feature-gates": "[]", "plugin-state-staleness-threshold": "5m0s", "fairness-id-metric-label-limit": "1000",
 }
 
 // Whoever comes with the reference's flags finds what is not there, or has another default, in the list of differences.

@@ -32,11 +32,12 @@ var commandGroups = []group{
 // flagGroups holds the flags of serve in the order of help. Flags of no group, such as those that a command has beside
 // serve's, come first.
 var flagGroups = []group{
-	{"Endpoints and configuration", []string{"endpoints", "config-file", "config-text"}},
+	{"Endpoints and configuration", []string{"endpoints", "config-file", "config-text",
+		"feature-gates"}},
 	{"Kubernetes", []string{"pool-name", "pool-namespace", "pool-group", "endpoint-selector", "endpoint-target-ports",
 		"kubeconfig", "discovery-cache", "ha-enable-leader-election"}},
 	{"Ports", []string{"bind", "grpc-port", "grpc-health-port", "metrics-port", "health-checking", "open-debug",
-		"enable-pprof"}},
+		"enable-pprof", "fairness-id-metric-label-limit"}},
 	{"TLS and tokens", []string{"secure-serving", "cert-path", "client-ca-file", "metrics-cert-dir",
 		"metrics-client-ca-file", "metrics-token-file", "metrics-endpoint-auth", "enable-cert-reload",
 		"tls-min-version", "tls-cipher-suites"}},
@@ -50,7 +51,8 @@ var flagGroups = []group{
 		"envoy-ca", "envoy-cert-path"}},
 	{"Log", []string{"v", "zap-encoder", "zap-log-level", "zap-time-encoding", "zap-stacktrace-level", "zap-devel"}},
 	{"Process", []string{"drain-timeout", "drain-delay", "shards"}},
-	{"Flags of the reference that have no effect", []string{"tracing", "allow-experimental-plugins"}},
+	{"Flags of the reference that have no effect", []string{"tracing", "allow-experimental-plugins",
+		"plugin-state-staleness-threshold"}},
 	{"Help", []string{"help", "version"}},
 }
 

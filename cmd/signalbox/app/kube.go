@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
@@ -24,8 +25,9 @@ type poolOptions struct {
 	selector                           string
 	targetPorts                        []int
 	kubeconfig, cache                  string
-	elects                             bool // one of several pickers leads
-	tracing, experimental              bool // flags of the reference's chart that have no effect
+	elects                             bool          // one of several pickers leads
+	tracing, experimental              bool          // flags of the reference's chart that have no effect
+	stateStaleness                     time.Duration // likewise
 }
 
 func (o *poolOptions) register(f *pflag.FlagSet) {
@@ -44,6 +46,8 @@ func (o *poolOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.elects, "ha-enable-leader-election", false, "of several pickers of the pool one is ready, the others "+
 		"stand by; without it all serve at once")
 	f.BoolVar(&o.tracing, "tracing", false, "without effect: no spans are sent; explain says what became of a request")
+	f.DurationVar(&o.stateStaleness, "plugin-state-staleness-threshold", 5*time.Minute,
+		"without effect: what plugins keep of a request ends with it")
 	f.BoolVar(&o.experimental, "allow-experimental-plugins", false,
 		"without effect: every plugin type that is there may be named")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/signalbox-epp/signalbox"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
@@ -102,6 +103,7 @@ type portOptions struct {
 	grpcPort, healthPort, metricsPort int
 	bind                              []string
 	healthChecking, openDebug, pprof  bool
+	flowLabels                        int // most flows that metrics tell apart
 }
 
 func (o *portOptions) register(f *pflag.FlagSet) {
@@ -115,6 +117,9 @@ func (o *portOptions) register(f *pflag.FlagSet) {
 		"gRPC health on the ext_proc port too; without it a cluster that checks the health of Signalbox finds it "+
 			"unhealthy")
 	f.BoolVar(&o.openDebug, "open-debug", false, "answer /debug to other machines than this one")
+	f.IntVar(&o.flowLabels, "fairness-id-metric-label-limit", signalbox.DefaultFlowLabels,
+		"fairness ids that metrics tell apart, 1 or more; others count under other, and so do those for which the "+
+			"page has no room")
 	f.BoolVar(&o.pprof, "enable-pprof", false, "profiles of this process under /debug/pprof")
 }
 
@@ -130,6 +135,9 @@ func (o *options) checkPorts() (all []error) {
 				bad("--%s: got %d, want another port than --%s", p.flag, p.port, other.flag)
 			}
 		}
+	}
+	if o.flowLabels < 1 {
+		bad("--fairness-id-metric-label-limit: got %d, want 1 or more", o.flowLabels)
 	}
 	if _, err := o.addresses(); err != nil {
 		all = append(all, err)
@@ -319,6 +327,7 @@ type sourceOptions struct {
 	catalogue              *config.Catalogue // the plugin types that a configuration may name
 	endpointsFile          string
 	configFile, configText string
+	gates                  []string
 }
 
 func (o *sourceOptions) register(f *pflag.FlagSet) {
@@ -326,13 +335,21 @@ func (o *sourceOptions) register(f *pflag.FlagSet) {
 		"file of endpoints, for use without a configuration; the format is file-discovery's")
 	f.StringVar(&o.configFile, "config-file", "", "EndpointPickerConfig file; not with --config-text")
 	f.StringVar(&o.configText, "config-text", "", "EndpointPickerConfig as text; not with --config-file")
+	f.StringSliceVar(&o.gates, "feature-gates", nil,
+		"feature gates over those of the configuration, such as flowControl=true; by comma or by repetition")
 }
 
 func (o *sourceOptions) check() error {
 	if o.configFile != "" && o.configText != "" {
 		return errors.New("--config-file and --config-text: want one of them")
 	}
-	return nil
+	var all []error
+	for _, gate := range o.gates {
+		if err := config.CheckGate(gate); err != nil {
+			all = append(all, fmt.Errorf("--feature-gates: %w", err))
+		}
+	}
+	return errors.Join(all...)
 }
 
 // mostDestinations is how many endpoints a pick names at most: the one to use, and others to fall back to.
@@ -368,7 +385,7 @@ func (o *options) parse(from source, added config.Additions) (*loaded, error) {
 	}
 	c, err := load(from.text, config.Settings{
 		Destinations: destinations, Stale: o.staleness, Catalogue: o.catalogue, Additions: added,
-		Wait: timeLimit(o.queueTimeout),
+		Wait: timeLimit(o.queueTimeout), Gates: o.gates,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", from.name, err)

@@ -144,7 +144,7 @@ func (t *tree) values(cfg *loaded) signalbox.Config {
 			Config:             machine.Config{FirstEjection: firstEjection, LongestEjection: longestEjection},
 		},
 		Records: signalbox.Records{Entries: recordEntries, Bytes: recordBytes}, PoolName: o.poolName, FlowSeed: t.seed,
-		EmitScores: o.emitScores,
+		EmitScores: o.emitScores, FlowLabels: o.flowLabels,
 	}
 }
 

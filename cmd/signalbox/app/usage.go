@@ -129,7 +129,6 @@ var absentFlags = map[string]string{
 	"disable-endpoint-subset-filter":      "leave it out, and send no subset hint where all endpoints may serve",
 	"refresh-prometheus-metrics-interval": "leave it out: the gauges of the pool are computed at each scrape",
 	"enable-grpc-stream-metrics":          "leave it out: the metrics of streams are always there",
-	"fairness-id-metric-label-limit":      "leave it out: names of flows are bounded by the size of the metrics page",
 
 	"total-queued-requests-metric":     engineIsFound,
 	"total-running-requests-metric":    engineIsFound,
