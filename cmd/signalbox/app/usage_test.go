@@ -27,9 +27,8 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 			"that is not supported yet; leave it out, and send no subset hint where all endpoints may serve",
 		"envoy-config --enable-grpc-stream-metrics": "--enable-grpc-stream-metrics: a flag of the reference EPP that " +
 			"is not supported yet; leave it out: the metrics of streams are always there",
-		"--fairness-id-metric-label-limit 9": "--fairness-id-metric-label-limit: a flag of the reference EPP that is " +
-			"not supported yet; " +
-			"leave it out: names of flows are bounded by the size of the metrics page",
+		"--refresh-prometheus-metrics-interval 9s": "--refresh-prometheus-metrics-interval: a flag of the reference " +
+			"EPP that is not supported yet; leave it out: the gauges of the pool are computed at each scrape",
 		"plugins queue-score": `no plugin type "queue-score", did you mean queue-scorer?; signalbox plugins lists them`,
 		"plugins 5":           `no plugin type "5"; signalbox plugins lists them`,
 		"config": "signalbox config: got no command, want one of: check convert diff schema show; see signalbox " +
