@@ -181,11 +181,12 @@ func (l *line) before(other *line) bool {
 
 func (l *line) seat() *int { return &l.place }
 
-// lines is a heap of lines. If the fairness is a Chooser it knows of each what the lines below it have.
+// lines is a heap of lines. If the fairness is a Chooser it knows of each the point, and what the lines below it have.
 type lines struct {
-	heap  heap[*line]
-	boxed bool
-	boxes []box // of each line with those below it; if boxed
+	heap   heap[*line]
+	boxed  bool
+	points []Point // by place; if boxed
+	boxes  []box   // of each line with those below it; likewise
 }
 
 func (h *lines) first() *line {
@@ -197,7 +198,7 @@ func (h *lines) first() *line {
 
 func (h *lines) add(l *line) {
 	if h.boxed {
-		h.boxes = append(h.boxes, box{})
+		h.points, h.boxes = append(h.points, Point{}), append(h.boxes, box{})
 	}
 	h.rebox(h.heap.add(l))
 }
@@ -207,7 +208,7 @@ func (h *lines) fix(l *line) { h.rebox(h.heap.fix(l)) }
 func (h *lines) remove(l *line) {
 	changed, last := h.heap.remove(l), len(h.heap)
 	if h.boxed {
-		h.boxes = h.boxes[:last]
+		h.points, h.boxes = h.points[:last], h.boxes[:last]
 	}
 	h.rebox(changed)
 	h.rebox((last - 1) / 2)

@@ -3,6 +3,7 @@ package flow_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/queues"
@@ -26,8 +27,9 @@ func crowd(b *testing.B, q *flow.Queues, flows, requests int) []*flow.Entry {
 	for i := range made {
 		made[i] = &flow.Entry{
 			Request: messages.RequestID(i + 1),
-			Wait:    flow.Wait{Arrived: start, Deadline: start}, Work: flow.Work{Prompt: 1 + i%1000, Bytes: 100},
-			Flow: messages.FlowKey{Fairness: names[i/10%len(names)], Priority: i % min(flows, 10)},
+			Wait:    flow.Wait{Arrived: start.Add(-time.Duration(requests-i) * time.Millisecond / 10), Deadline: start},
+			Work:    flow.Work{Prompt: 1 + i%1000, Bytes: 100},
+			Flow:    messages.FlowKey{Fairness: names[i/10%len(names)], Priority: i % min(flows, 10)},
 		}
 		if _, ok := q.Push(made[i]); !ok {
 			b.Fatal("refused")
@@ -45,9 +47,12 @@ func BenchmarkPushNext(b *testing.B) {
 			b.Run(fmt.Sprintf("flows=%d/waiting=%d/%s", c.flows, c.waiting, policies[1]), func(b *testing.B) {
 				q := flow.New(everywhere(band(policies[0], policies[1], flow.Limits{}), flow.Limits{}))
 				crowd(b, q, c.flows, c.waiting)
-				e := q.Next(anyRoom)
+				e, now := q.Next(anyRoom), start
 				b.ReportAllocs()
 				for b.Loop() {
+					now = now.Add(100 * time.Microsecond)
+					q.Advance(now)
+					e.Arrived = now
 					q.Push(e)
 					e = q.Next(anyRoom)
 				}

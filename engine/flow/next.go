@@ -38,28 +38,39 @@ func (q *Queues) chosen(b *band, chooser Chooser, room func(*Entry) bool) *line 
 		q.change(b, func() { q.repoint(b) })
 	}
 	var few [8]*lines
-	s := selection{heaps: few[:0], cost: math.Inf(1)}
+	open, all := few[:0], box{}
 	for _, c := range b.classes {
 		for i := range c.heaps {
 			h := &c.heaps[i]
 			if l := h.first(); l == nil || !h.boxed || !room(l.head) {
 				continue
 			}
-			if len(s.heaps) == 0 {
-				s.all = h.boxes[0]
+			if len(open) == 0 {
+				all = h.boxes[0]
 			}
-			s.all.widen(&h.boxes[0])
-			s.heaps = append(s.heaps, h)
+			all.widen(&h.boxes[0])
+			open = append(open, h)
 		}
 	}
-	if len(s.heaps) == 0 {
+	if len(open) == 0 {
 		return nil
 	}
-	s.weights = q.weights(b, chooser)
-	for _, h := range s.heaps {
-		s.search(h, 0)
+	weights := q.weights(b, chooser)
+	s := selection{all.least, Point{
+		scale(weights.X, all.most.X-all.least.X), scale(weights.Y, all.most.Y-all.least.Y),
+	}, nil, math.Inf(1)}
+	for _, h := range open {
+		s.search(h)
 	}
 	return s.best
+}
+
+// scale returns what a weight adds to the cost for each unit, of which the points are so many apart at most.
+func scale(weight, apart float64) float64 {
+	if apart < 1e-290 { // next to nothing, by which no number can be divided
+		return 0
+	}
+	return weight / apart
 }
 
 // repoint has the Chooser asked about all lines.
@@ -77,17 +88,13 @@ func (q *Queues) repoint(b *band) {
 }
 
 // box is what some lines have.
-type box struct {
-	least, most Point
-	number      uint64 // the least of the first requests
-}
+type box struct{ least, most Point }
 
 func (b *box) widen(other *box) {
 	b.least.X = lesser(b.least.X, other.least.X)
 	b.least.Y = lesser(b.least.Y, other.least.Y)
 	b.most.X = greater(b.most.X, other.most.X)
 	b.most.Y = greater(b.most.Y, other.most.Y)
-	b.number = min(b.number, other.number)
 }
 
 // lesser and greater are min and max without what these do for NaN, which takes longer.
@@ -118,53 +125,34 @@ func (h *lines) rebox(at int) {
 // box works out the box of a line from those below it.
 func (h *lines) box(at int) {
 	l := h.heap[at]
-	b := box{l.point, l.point, l.head.Number}
+	h.points[at] = l.point
+	b := box{l.point, l.point}
 	for child := 2*at + 1; child <= 2*at+2 && child < len(h.heap); child++ {
 		b.widen(&h.boxes[child])
 	}
 	h.boxes[at] = b
 }
 
-// selection looks for the line with the least cost. Lines of whose box the least point costs more need no look.
+// selection looks for the line with the least cost. It looks at each, for a band has few flows, and those that have
+// waited for long have had more: by their costs they are much alike, and no bound rules many of them out.
 type selection struct {
-	weights Point
-	heaps   []*lines
-	all     box // of all of them
-	best    *line
-	cost    float64 // of it
+	least, scales Point
+	best          *line
+	cost          float64 // of it
 }
 
-func (s *selection) search(h *lines, at int) {
-	if at >= len(h.heap) || !s.before(s.costOf(h.boxes[at].least), h.boxes[at].number) {
-		return
+func (s *selection) search(h *lines) {
+	least, scales, lowest := s.least, s.scales, s.cost
+	for at, p := range h.points {
+		cost := float64((p.X-least.X)*scales.X) + float64((p.Y-least.Y)*scales.Y) // not fused: alike everywhere
+		if !(cost <= lowest) {
+			continue
+		}
+		if l := h.heap[at]; cost < lowest || s.best != nil && l.head.Number < s.best.head.Number {
+			s.best, lowest = l, cost
+		}
 	}
-	l := h.heap[at]
-	if cost := s.costOf(l.point); s.before(cost, l.head.Number) {
-		s.best, s.cost = l, cost
-	}
-	left, right := 2*at+1, 2*at+2
-	if right < len(h.heap) && s.costOf(h.boxes[right].least) < s.costOf(h.boxes[left].least) {
-		left, right = right, left
-	}
-	s.search(h, left)
-	s.search(h, right)
-}
-
-// before reports whether a line of so much cost goes before the best one so far. It is false for NaN.
-func (s *selection) before(cost float64, number uint64) bool {
-	return cost < s.cost || cost == s.cost && s.best != nil && number < s.best.head.Number
-}
-
-func (s *selection) costOf(p Point) float64 {
-	return s.weights.X*between(s.all.least.X, p.X, s.all.most.X) + s.weights.Y*between(s.all.least.Y, p.Y, s.all.most.Y)
-}
-
-// between returns where a value stands: 0 = it is the least, or all are equal; 1 = the greatest.
-func between(least, v, greatest float64) float64 {
-	if greatest == least {
-		return 0
-	}
-	return (v - least) / (greatest - least)
+	s.cost = lowest
 }
 
 // next returns the line whose rank is the least, of those whose class has room; nil = there is none.

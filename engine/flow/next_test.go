@@ -17,16 +17,16 @@ func (m *model) weigh(by flow.Chooser, all []candidate) candidate {
 		p, _ := by.Point(m.now, c.Account, c.Head)
 		xs, ys = append(xs, p.X), append(ys, p.Y)
 	}
-	place := func(all []float64, i int) float64 {
+	place := func(all []float64, i int, weight float64) float64 {
 		least, greatest := slices.Min(all), slices.Max(all)
 		if least == greatest {
 			return 0
 		}
-		return (all[i] - least) / (greatest - least)
+		return (all[i] - least) * (weight / (greatest - least))
 	}
 	weights, best, least := by.Weights(), 0, math.Inf(1)
 	for i, c := range all {
-		cost := weights.X*place(xs, i) + weights.Y*place(ys, i)
+		cost := place(xs, i, weights.X) + place(ys, i, weights.Y)
 		if cost < least || cost == least && c.Head.Number < all[best].Head.Number {
 			best, least = i, cost
 		}
