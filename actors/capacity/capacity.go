@@ -75,6 +75,7 @@ func New(deps Deps) *Capacity {
 // Receive has requests wait, and gives turns.
 func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages.CapacityMsg) {
 	a.queues.Advance(ctx.Now())
+	a.drain.now = ctx.Now()
 	switch m := m.(type) {
 	case messages.CapacityStarted:
 		a.deps.Metrics.configure(a.queues)
@@ -84,7 +85,7 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 		a.onWaitRequested(m)
 	case messages.WaitEnded:
 		a.seen(m.Saturation)
-		a.onWaitEnded(ctx, m)
+		a.onWaitEnded(m)
 	case messages.TurnFailed:
 		a.hand = m.Cycle
 		a.seen(m.Saturation)
@@ -161,10 +162,12 @@ func (a *Capacity) onMemoryRequested(m messages.MemoryRequested) {
 	})
 }
 
-func (a *Capacity) onWaitEnded(ctx runtime.Context[messages.CapacityMsg], m messages.WaitEnded) {
+func (a *Capacity) onWaitEnded(m messages.WaitEnded) {
 	if e := a.turn.entry; e != nil && e.Request == m.Request {
 		a.answered()
-		a.drain.dispatched(ctx.Now())
+		if m.Endpoint != (messages.EndpointID{}) {
+			a.drain.dispatched()
+		}
 		a.places.taken(m.Endpoint)
 		return
 	}
@@ -284,12 +287,17 @@ func (a *Capacity) next(ctx runtime.Context[messages.CapacityMsg]) {
 	a.count()
 }
 
-// count says in the line how many requests wait or try.
+// count says in the line how many requests wait or try. While there are none, no message tells that room has
+// changed, so no class is known to be full.
 func (a *Capacity) count() {
 	n := a.queues.Total().Requests
 	if a.turn.entry != nil {
 		n++
 	}
+	if n == 0 {
+		clear(a.full)
+	}
+	a.drain.waits(n > 0)
 	a.line.Set(n)
 }
 
@@ -305,35 +313,4 @@ func (a *Capacity) Stopped(runtime.Context[messages.CapacityMsg]) {
 	}
 	a.line.Set(0)
 	a.deps.Metrics.clear()
-}
-
-// drain measures how fast requests leave the line.
-type drain struct {
-	since time.Time // when the window began
-	last  time.Time // when the last request left
-	count int       // dispatches in it
-	rate  float64   // requests a second, of the last whole window; 0 = unknown
-}
-
-// drainWindow is how long dispatches are counted for a rate.
-const drainWindow = 5 * time.Second
-
-func (d *drain) dispatched(now time.Time) {
-	if d.since.IsZero() || now.Sub(d.last) > drainWindow { // while none waited, none could leave
-		d.since, d.count = now, 0
-	}
-	d.last = now
-	d.count++
-	if span := now.Sub(d.since); span >= drainWindow {
-		d.rate = float64(d.count) / span.Seconds()
-		d.since, d.count = now, 0
-	}
-}
-
-// whole returns how long so many requests take to leave, a second at least and a minute at most.
-func (d *drain) whole(requests int64) time.Duration {
-	if d.rate == 0 {
-		return time.Second
-	}
-	return min(max(time.Duration(float64(requests)/d.rate*float64(time.Second)), time.Second), time.Minute)
 }

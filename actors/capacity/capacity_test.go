@@ -251,47 +251,16 @@ func TestNewSettingsHoldForThoseWhoCome(t *testing.T) {
 	s.cycles[5].Got(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: time.Second})
 }
 
-// RetryAfter follows how fast requests leave.
-func TestRetryAfterIsWhatTheLineTakes(t *testing.T) {
+// What was full when the line became empty may have room once it begins anew: in between, no message tells of room.
+func TestEmptyLineForgetsWhatIsFull(t *testing.T) {
 	s := newScene(t, flow.Limits{})
-	for id := range messages.RequestID(60) {
-		s.asks(id+1, tenant("a"), 0)
-	}
-	for id := range messages.RequestID(11) {
-		s.turn(id + 1)
-		s.actor.Advance(time.Second)
-		s.actor.Tell(messages.WaitEnded{Request: id + 1})
-	}
-	s.asks(100, tenant("a"), 0)
-	for _, m := range s.cycles[100].Told() {
-		if q, ok := m.(messages.Queued); !ok || q.Ahead != 48 || q.RetryAfter != 48*time.Second {
-			t.Errorf("%+v, want 48 ahead, which take 48 s at one a second", m)
-		}
-	}
-}
-
-// The time in which no request waited does not count.
-func TestRetryAfterAfterAPause(t *testing.T) {
-	s := newScene(t, flow.Limits{})
-	leave := func(from, n messages.RequestID, pause time.Duration) {
-		for id := from; id < from+n; id++ {
-			s.asks(id, tenant("a"), 0)
-			s.turn(id)
-			s.actor.Advance(pause)
-			s.actor.Tell(messages.WaitEnded{Request: id})
-		}
-	}
-	leave(1, 60, 100*time.Millisecond)
-	s.actor.Advance(10 * time.Minute)
-	leave(100, 1, 100*time.Millisecond)
-	for id := range messages.RequestID(22) {
-		s.asks(200+id, tenant("a"), 0)
-	}
-	for _, m := range s.cycles[221].Told() {
-		if q, ok := m.(messages.Queued); !ok || q.Ahead != 20 || q.RetryAfter.Round(time.Second/10) != 2*time.Second {
-			t.Errorf("%+v, want 20 ahead, which take 2 s at ten a second", m)
-		}
-	}
+	s.asks(1, tenant("a"), 7)
+	s.turn(1)
+	s.actor.Tell(messages.TurnFailed{Request: 1, Class: 7, Cycle: s.cycles[1]})
+	s.actor.Tell(messages.WaitEnded{Request: 1}) // its client left
+	s.waits(0)
+	s.asks(2, tenant("a"), 7)
+	s.turn(2)
 }
 
 // A request that says at its turn to which class it belongs holds up those of that class alone.

@@ -17,7 +17,7 @@ func (a *Capacity) onFlowsQueried(ctx runtime.Context[messages.CapacityMsg], m m
 		bands[i].Ceiling = a.ceilings.Of(bands[i].Priority)
 	}
 	answer := messages.FlowsAnswered{
-		Waiting: messages.Held(a.queues.Total()), Limits: messages.Held(a.queues.Limits()), Rate: a.drain.rate,
+		Waiting: messages.Held(a.queues.Total()), Limits: messages.Held(a.queues.Limits()), Rate: a.drain.perSecond(),
 		Panics: a.queues.Panics(), Bands: messages.TakeList(bands), UsageLimit: a.queues.LimitedBy(),
 		Full: messages.TakeList(a.queues.Classes(slices.Collect(maps.Keys(a.full)))),
 	}

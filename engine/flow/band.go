@@ -206,7 +206,8 @@ func (h *lines) add(l *line) {
 func (h *lines) fix(l *line) { h.rebox(h.heap.fix(l)) }
 
 func (h *lines) remove(l *line) {
-	changed, last := h.heap.remove(l), len(h.heap)
+	changed := h.heap.remove(l)
+	last := len(h.heap)
 	if h.boxed {
 		h.points, h.boxes = h.points[:last], h.boxes[:last]
 	}

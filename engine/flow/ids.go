@@ -79,7 +79,7 @@ func (b *band) flowOf(q *Queues, id string) *flow {
 	case !b.open(id, q.now):
 		return b.shared
 	case f == nil:
-		if f = b.remember(id, q.now); f == nil {
+		if f = b.remember(id, q.now, 0); f == nil {
 			return b.shared
 		}
 	}
@@ -96,7 +96,7 @@ func (b *band) flowOf(q *Queues, id string) *flow {
 func (b *band) payer(id string, now time.Time) *flow {
 	f := b.flows[id]
 	if f == nil && b.open(id, now) {
-		f = b.remember(id, now)
+		f = b.remember(id, now, 0)
 	}
 	if f == nil || f.stage == stranger && !b.open(id, now) {
 		return b.shared
@@ -113,7 +113,7 @@ func (b *band) accountWith(id string, now time.Time) Account {
 	f := b.flows[id]
 	var a Account
 	switch apart := f != nil && f.stage != stranger; {
-	case !apart && (!b.open(id, now) || f == nil && len(b.flows) >= b.most && b.oldest() == nil):
+	case !apart && (!b.open(id, now) || f == nil && len(b.flows) >= b.most && b.oldest(now, 0) == nil):
 		a = b.shared.account
 	case f != nil:
 		a = f.account
@@ -132,11 +132,11 @@ func (b *band) open(id string, now time.Time) bool {
 	return weighs || b.fresh < newcomers || oldest != nil && now.Sub(oldest.since) >= newcomerFor
 }
 
-// remember returns what is to be known of an id that is not remembered; nil = so many ids have requests waiting that
-// none can be forgotten for it.
-func (b *band) remember(id string, now time.Time) *flow {
+// remember returns what is to be known of an id that is not remembered; nil = there are so many ids that none can be
+// forgotten for it, as oldest has it.
+func (b *band) remember(id string, now time.Time, unseen time.Duration) *flow {
 	if len(b.flows) >= b.most {
-		oldest := b.oldest()
+		oldest := b.oldest(now, unseen)
 		if oldest == nil {
 			return nil
 		}
@@ -151,10 +151,10 @@ func (b *band) remember(id string, now time.Time) *flow {
 	return f
 }
 
-// oldest returns the id that is forgotten next; nil = there is none.
-func (b *ids) oldest() *flow {
+// oldest returns the id that is forgotten next: a stranger, or one that was not seen for so long; nil = there is none.
+func (b *ids) oldest(now time.Time, unseen time.Duration) *flow {
 	for i := range b.idle {
-		if f := b.idle[i].first; f != nil {
+		if f := b.idle[i].first; f != nil && (f.stage == stranger || now.Sub(f.since) >= unseen) {
 			return f
 		}
 	}
@@ -174,7 +174,7 @@ func (b *ids) forget(f *flow) {
 func (q *Queues) prove(b *band, id string) {
 	f := b.flows[id]
 	if f == nil {
-		f = b.remember(id, q.now)
+		f = b.remember(id, q.now, newcomerFor) // else each dispatch from the shared flow would open a place
 	}
 	if f == nil || f.stage == known {
 		return

@@ -105,6 +105,41 @@ func TestMillionIDsTakeOneShare(t *testing.T) {
 	}
 }
 
+// Where known ids and newcomers are all that a band remembers, a client that makes up an id for each request takes one
+// share, too.
+func TestFullBandOpensNoPlaces(t *testing.T) {
+	s := everywhere(band(fcfs, robin, flow.Limits{}), flow.Limits{})
+	s.Flows = 100
+	q, w := flow.New(s), new(waiting)
+	known := []string{"tenant-0", "tenant-1", "tenant-2", "tenant-3"}
+	for i := range 100 - 64 - len(known) {
+		known = append(known, fmt.Sprint("idle-", i))
+	}
+	acquaint(t, q, w, known...)
+	for i := range 64 {
+		push(t, q, w.of(fmt.Sprint("new-", i), 0))
+		q.Next(anyRoom)
+	}
+	for i := range 4 {
+		for range 3 {
+			push(t, q, w.of(fmt.Sprint("tenant-", i), 0))
+		}
+	}
+	f, madeUp := &flood{uses: 1, waits: 2000}, 0
+	const turns = 5000
+	for range turns {
+		f.sends(q, w, 5, "")
+		if e := q.Next(anyRoom); strings.HasPrefix(e.Flow.Fairness, "tenant") {
+			push(t, q, w.of(e.Flow.Fairness, 0))
+		} else {
+			madeUp++
+		}
+	}
+	if madeUp > turns/5+1 {
+		t.Errorf("%d ids have %d of %d turns, want a fifth", f.ids, madeUp, turns)
+	}
+}
+
 // Ids that are known keep their flows beside others.
 func TestKnownIDsKeepTheirFlows(t *testing.T) {
 	q, w := flow.New(everywhere(band(fcfs, robin, flow.Limits{}), flow.Limits{})), new(waiting)
