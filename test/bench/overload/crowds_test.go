@@ -23,7 +23,7 @@ type crowd struct {
 
 // At large servers the chats and the work are those of TestBatchLeavesOthersAlone. Medium ones show what flow control
 // cannot mend: with all places taken their steps take half as long again, and each prompt that comes in between half as
-// much.
+// much. TestNoFixedLimitServesChatsSooner shows that it is so.
 var crowds = []crowd{
 	{
 		name: "large", engine: large, path: 15 * time.Millisecond, most: 1.3, limit: 1.15,
@@ -31,7 +31,7 @@ var crowds = []crowd{
 		work: Source{Rate: 200, Prompt: Length{128, 0}, Output: Length{500, 400}},
 	},
 	{
-		name: "medium", engine: medium, most: 6, limit: 4,
+		name: "medium", engine: medium, most: 6, limit: 3,
 		chat: Source{Rate: 8, Prompt: Length{300, 200}, Output: Length{200, 100}},
 		work: Source{Rate: 50, Prompt: Length{300, 200}, Output: Length{200, 100}},
 	},
@@ -67,6 +67,36 @@ func TestBandsAreServedInOrder(t *testing.T) {
 			if most := bound(c.limit, c.most); ttft.mean > most || high < .95*c.chat.Rate*80 || normal < high/2 ||
 				low > normal/10 {
 				t.Errorf("want the high band within %v times, the normal one with the rest, the low one nothing", most)
+			}
+		})
+	}
+}
+
+// Chats beside work are served no sooner by a limit of the work in flight that somebody found by trial, if the servers
+// compute as much with it.
+func TestNoFixedLimitServesChatsSooner(t *testing.T) {
+	for _, c := range crowds {
+		t.Run(c.name, func(t *testing.T) {
+			from, to := 20*time.Second, 90*time.Second
+			p99 := func(r *Result) float64 { return r.between("chat", from, to).p99.Seconds() }
+			tokens := func(r *Result) float64 { return r.between("", from, to).tokens }
+			p := Play{Text: ungated, Length: 100 * time.Second, Servers: servers(2, c.engine), Path: c.path}
+			p.Load = []Source{part(c.chat, 1, "chat", flow("chat", 10))}
+			alone := played(t, p)
+			p.Load = append(p.Load, part(c.work, 1, "work", flow("work", 0)))
+			full := played(t, p)
+			p.Text = gated
+			learned := ratio(played(t, p), alone, p99)
+			p.Text, p.Load[1].Rate = ungated, 0
+			for _, share := range []float64{.25, .5, .75} { // of the places
+				p.Load[1].Clients = int(share * float64(2*c.engine.MaxRunning))
+				limited := played(t, p)
+				fixed, work := ratio(limited, alone, p99), ratio(limited, full, tokens)
+				t.Logf("p99 to first token by that alone: %v with flow control, %v with %v of the places for work, "+
+					"which gives %v of the tokens", learned, fixed, share, work)
+				if work.mean >= .95 && fixed.mean < learned.mean {
+					t.Error("a fixed limit does better")
+				}
 			}
 		})
 	}

@@ -32,7 +32,7 @@ func TestTokensAreSharedEvenly(t *testing.T) {
 			}
 			return sum
 		}
-		for _, span := range [][2]time.Duration{{20 * time.Second, 200 * time.Second}, {320 * time.Second, p.Length}} {
+		for _, span := range [][2]time.Duration{{20 * time.Second, 200 * time.Second}, {300 * time.Second, p.Length}} {
 			most := 0.
 			for to := span[0]; to <= span[1]; to += 5 * time.Second {
 				most = max(most, math.Abs(given("small", span[0], to)-given("large", span[0], to)))
