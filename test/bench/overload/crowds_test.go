@@ -72,7 +72,7 @@ func TestBandsAreServedInOrder(t *testing.T) {
 	}
 }
 
-// Chats beside work are served no sooner by a limit of the work in flight that somebody found by trial, if the servers
+// Chats beside work are served no sooner by a fixed limit of the work in flight, if the servers
 // compute as much with it.
 func TestNoFixedLimitServesChatsSooner(t *testing.T) {
 	for _, c := range crowds {
