@@ -238,6 +238,20 @@ func TestClosedLineHasOneTurnForEach(t *testing.T) {
 	s.cycles[6].Got(closing)
 }
 
+// So has one whose class was full when the line was closed.
+func TestClosedLineHasOneTurnForEachOfAFullClass(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	s.asks(1, tenant("a"), 7)
+	s.turn(1)
+	s.actor.Tell(messages.TurnFailed{Request: 1, Class: 7, Cycle: s.cycles[1]})
+	s.asks(2, tenant("b"), 8)
+	s.turn(2)
+	s.actor.Tell(messages.LineClosed{})
+	s.asks(3, tenant("a"), 7)
+	s.actor.Tell(messages.WaitEnded{Request: 2})
+	s.turn(3)
+}
+
 func TestNewSettingsHoldForThoseWhoCome(t *testing.T) {
 	s := newScene(t, flow.Limits{})
 	for id := range messages.RequestID(4) {
@@ -383,6 +397,23 @@ func TestSettingsThatLetCrowdsFillMoreAreRoom(t *testing.T) {
 	s.turn(0)
 	s.settings.UsageLimit = nil
 	s.actor.Tell(messages.QueueingReplaced{})
+	s.turn(2)
+}
+
+// The turn of a request that crowds has failed for those that crowd alone. If the others of its flow leave meanwhile,
+// it crowds no more.
+func TestCrowdThatLeavesIsNone(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	s.settings.UsageLimit, s.settings.Priorities = half{}, []int{0}
+	s.actor.Tell(messages.QueueingReplaced{})
+	for id := range messages.RequestID(3) {
+		s.asks(id+1, tenant("greedy"), 1)
+	}
+	s.turn(1)
+	s.actor.Tell(messages.WaitEnded{Request: 1})
+	s.turn(2)
+	s.actor.Tell(messages.WaitEnded{Request: 3})
+	s.actor.Tell(messages.TurnFailed{Request: 2, Cycle: s.cycles[2]})
 	s.turn(2)
 }
 

@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"runtime"
 	"sync"
 	"testing"
 
@@ -170,6 +171,7 @@ func TestTakeKeepsToTheRoomUnderConcurrency(t *testing.T) {
 					t.Errorf("%d in flight", n)
 				}
 				if ok {
+					runtime.Gosched() // others come and go meanwhile
 					l.remove(p)
 				}
 			}

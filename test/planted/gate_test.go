@@ -57,7 +57,7 @@ var gate = map[string]contract{
 	}, "engine/endpoints", "Test"},
 	"two pick at once for one place": {fault{
 		file: "engine/endpoints/load.go", was: "if word.CompareAndSwap(old, old+n) {",
-		is: "for range 5_000 { // so that others come between\n\t\t\tword.Load()\n\t\t}\n" +
+		is: "others := make(chan bool)\n\t\tgo close(others)\n\t\tgo func() {}()\n\t\t<-others // come between\n" +
 			"\t\tif word.Store(old + n); true {",
 	}, "engine/endpoints", "TestTakeKeepsToTheRoomUnderConcurrency"},
 	"room that is given back is not told": {fault{
@@ -70,7 +70,7 @@ var gate = map[string]contract{
 	"a flow that crowds finds a class full for all": {fault{
 		file: "actors/capacity/capacity.go", was: "crowded := e.Crowds() && !a.queues.Floored()",
 		is: "crowded := false",
-	}, "actors/capacity", "TestNoRequestWaits"},
+	}, "actors/capacity", "TestCrowdThatLeaves"},
 	"requests wait for room that a new configuration gives": {fault{
 		file: "actors/capacity/capacity.go", was: "		a.onRoomChanged() // flows", is: "		// flows",
 	}, "actors/capacity", "TestSettingsThatLetCrowds"},
@@ -79,8 +79,12 @@ var gate = map[string]contract{
 		is: "failed, full := failure{priority: 1 << 31}, len(a.full) > 0",
 	}, "actors/capacity", "Test"},
 	"a class stays full for ever": {fault{
-		file: "actors/capacity/capacity.go", was: "clear(a.full)\n", is: "",
+		file: "actors/capacity/capacity.go", was: "a.turn.changed = true\n\tclear(a.full)\n",
+		is: "a.turn.changed = true\n",
 	}, "actors/capacity", "Test"},
+	"a class stays full while nothing waits": {fault{
+		file: "actors/capacity/capacity.go", was: "if n == 0 {\n\t\tclear(a.full)", is: "if n < 0 {\n\t\tclear(a.full)",
+	}, "actors/capacity", "TestEmptyLine"},
 	"a turn is waited for without end": {fault{
 		file: "actors/capacity/capacity.go",
 		was:  "a.turn.timer = ctx.After(turnWithin, messages.TurnOverdue{Turn: a.turn.number})",
@@ -141,8 +145,14 @@ var gate = map[string]contract{
 		file: "actors/capacity/capacity.go", was: "a.hand.Tell(failed)", is: "_ = failed",
 	}, "actors/capacity", "TestCrash"},
 	"a pause counts as a slow line": {fault{
-		file: "actors/capacity/capacity.go", was: " || now.Sub(d.last) > drainWindow {", is: " {",
+		file: "actors/capacity/drain.go", was: "d.passed, d.since = d.span(), time.Time{}", is: "_ = d.passed",
 	}, "actors/capacity", "TestRetryAfter"},
+	"a line of which few leave is told to be quick": {fault{
+		file: "actors/capacity/drain.go", was: "return min(d.rate, slow)", is: "return d.rate",
+	}, "actors/capacity", "TestRetryAfter"},
+	"a dispatch from a flow that ids share opens a place": {fault{
+		file: "engine/flow/ids.go", was: "b.remember(id, q.now, newcomerFor)", is: "b.remember(id, q.now, 0)",
+	}, "engine/flow", "TestFullBand"},
 	"a wait ends late": {fault{
 		file: "actors/cycle/deadlines.go", was: "ctx.After(c.due.Sub(ctx.Now()), messages.CycleDeadlinePassed",
 		is: "ctx.After(c.due.Sub(ctx.Now())+300*time.Millisecond, messages.CycleDeadlinePassed",

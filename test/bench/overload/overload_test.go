@@ -441,35 +441,6 @@ func TestPoolThatChanges(t *testing.T) {
 	}
 }
 
-// Order, shares and tokens do not depend on the number of loops.
-func TestLoopsDoNotMatter(t *testing.T) {
-	load := func(name string, priority int) Source {
-		return Source{Name: name, Flow: flow(name, priority), Clients: 100, Prompt: Length{300, 200},
-			Output: Length{200, 100}}
-	}
-	p := Play{Text: gated, Length: 100 * time.Second, Servers: servers(2, medium),
-		Load: []Source{load("a", 0), load("b", 0), load("low", -10)}}
-	one := math.NaN() // tokens with one loop
-	for _, loops := range []int{1, 2, 4, 16} {
-		p.Loops = loops
-		all := played(t, p)
-		sum := func(name string, figure func(figures) float64) float64 {
-			return over(len(all), func(i int) float64 { return figure(all[i].between(name, 20*time.Second, p.Length)) }).mean
-		}
-		served := func(f figures) float64 { return float64(f.served) }
-		a, b, low := sum("a", served), sum("b", served), sum("low", served)
-		work := sum("", func(f figures) float64 { return f.tokens })
-		if loops == 1 {
-			one = work
-		}
-		t.Logf("%d loops: served %.0f and %.0f, of the lower band %.0f; tokens %.3f of those with one loop", loops, a, b,
-			low, work/one)
-		if math.Abs(a/(a+b)-.5) > .02 || low > 0 || math.Abs(work/one-1) > .02 {
-			t.Error("want half for each of the higher band, nothing for the lower one, and as many tokens as with one loop")
-		}
-	}
-}
-
 // A usage limit of the file holds, and windows are learned below it.
 func TestUsageLimitsLeaveWindowsToGrow(t *testing.T) {
 	load := decode

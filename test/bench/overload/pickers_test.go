@@ -56,3 +56,34 @@ func (r *Result) shareOfSecond() float64 {
 	}
 	return second / all
 }
+
+// Order, shares and tokens do not depend on the number of loops.
+func TestLoopsDoNotMatter(t *testing.T) {
+	load := func(name string, priority int) Source {
+		return Source{Name: name, Flow: flow(name, priority), Clients: 100, Prompt: Length{300, 200},
+			Output: Length{200, 100}}
+	}
+	p := Play{Text: gated, Length: 100 * time.Second, Servers: servers(2, medium),
+		Load: []Source{load("a", 0), load("b", 0), load("low", -10)}}
+	served := func(f figures) float64 { return float64(f.served) }
+	computed := func(f figures) float64 { return f.tokens }
+	one := math.NaN() // tokens with one loop
+	for _, loops := range []int{1, 2, 4, 16} {
+		p.Loops = loops
+		all := played(t, p)
+		sum := func(name string, figure func(figures) float64) (sum float64) {
+			for _, r := range all {
+				sum += figure(r.between(name, 20*time.Second, p.Length))
+			}
+			return sum
+		}
+		a, b, low, work := sum("a", served), sum("b", served), sum("low", served), sum("", computed)
+		if loops == 1 {
+			one = work
+		}
+		t.Logf("%d loops: served %.0f, %.0f, low %.0f; tokens %.3f of those with one loop", loops, a, b, low, work/one)
+		if math.Abs(a/(a+b)-.5) > .02 || low > 0 || math.Abs(work/one-1) > .02 {
+			t.Error("want half for each, nothing for the lower band, and as many tokens as with one loop")
+		}
+	}
+}
