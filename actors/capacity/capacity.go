@@ -10,7 +10,7 @@
 //	      └──────────────────────────┘
 //
 // At most one request is trying at a time, so the order of the line holds exactly, over all loops. A class of requests
-// for which a turn has failed is passed over until an endpoint's room has changed.
+// for which a turn has failed is passed over until an endpoint's room has changed, or the line was empty.
 package capacity
 
 import (

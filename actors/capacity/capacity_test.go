@@ -382,8 +382,9 @@ type half struct{}
 func (half) Ceilings(*flow.Usage, []float64) time.Duration { return 0 }
 func (half) Crowd(*flow.Usage, int) float64                { return .5 }
 
-// Settings without that are room for those of which a turn failed.
-func TestSettingsThatLetCrowdsFillMoreAreRoom(t *testing.T) {
+// crowded is a line in which request 2 has its turn, and 3 of the same flow waits: half of the room is not for them.
+func crowded(t *testing.T) *scene {
+	t.Helper()
 	s := newScene(t, flow.Limits{})
 	s.settings.UsageLimit, s.settings.Priorities = half{}, []int{0}
 	s.actor.Tell(messages.QueueingReplaced{})
@@ -393,6 +394,12 @@ func TestSettingsThatLetCrowdsFillMoreAreRoom(t *testing.T) {
 	s.turn(1)
 	s.actor.Tell(messages.WaitEnded{Request: 1})
 	s.turn(2)
+	return s
+}
+
+// Settings without that are room for those of which a turn failed.
+func TestSettingsThatLetCrowdsFillMoreAreRoom(t *testing.T) {
+	s := crowded(t)
 	s.actor.Tell(messages.TurnFailed{Request: 2, Cycle: s.cycles[2]})
 	s.turn(0)
 	s.settings.UsageLimit = nil
@@ -403,15 +410,7 @@ func TestSettingsThatLetCrowdsFillMoreAreRoom(t *testing.T) {
 // The turn of a request that crowds has failed for those that crowd alone. If the others of its flow leave meanwhile,
 // it crowds no more.
 func TestCrowdThatLeavesIsNone(t *testing.T) {
-	s := newScene(t, flow.Limits{})
-	s.settings.UsageLimit, s.settings.Priorities = half{}, []int{0}
-	s.actor.Tell(messages.QueueingReplaced{})
-	for id := range messages.RequestID(3) {
-		s.asks(id+1, tenant("greedy"), 1)
-	}
-	s.turn(1)
-	s.actor.Tell(messages.WaitEnded{Request: 1})
-	s.turn(2)
+	s := crowded(t)
 	s.actor.Tell(messages.WaitEnded{Request: 3})
 	s.actor.Tell(messages.TurnFailed{Request: 2, Cycle: s.cycles[2]})
 	s.turn(2)

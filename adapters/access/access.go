@@ -34,7 +34,7 @@ const (
 	askAgain = time.Second
 	// answerWithin is how long one review may take, with the wait for those before it.
 	answerWithin = 2 * time.Second
-	// mostAsking is how many reviews may run at a time: strangers may send any number of tokens.
+	// mostAsking is how many reviews may run at a time: clients may send any number of unknown tokens.
 	mostAsking = 4
 	// mostKept is how many answers are kept.
 	mostKept = 1024
@@ -48,7 +48,7 @@ type Verdict uint8
 const (
 	// Granted is for a user with the right.
 	Granted Verdict = 1 + iota
-	// Unauthenticated is for a request without a token, or with one that is nobody's.
+	// Unauthenticated is for a request without a token, or with one that belongs to no user.
 	Unauthenticated
 	// Forbidden is for a user without the right.
 	Forbidden
@@ -82,7 +82,7 @@ type question struct {
 	verb, path string
 }
 
-// answer is that to a question. user is set exactly if the question was whose a token is, and it is somebody's.
+// answer is that to a question. user is set exactly if the question was whose a token is, and it has a user.
 type answer struct {
 	yes  bool
 	user authentication.UserInfo
@@ -90,7 +90,7 @@ type answer struct {
 
 // entry is an answer that is kept. All fields but asks are guarded by the mutex of Reviews.
 type entry struct {
-	asks   sync.Mutex // held by who asks, so that all others who want the same wait for it
+	asks   sync.Mutex // held by the request that asks, so that others with the same question wait for its answer
 	answer answer
 	found  time.Time // zero = there is none yet
 	failed time.Time // when there was no answer
@@ -129,15 +129,15 @@ func (r *Reviews) Decide(header, verb, path string) Verdict {
 		return Forbidden
 	}
 	q := question{token: sha256.Sum256([]byte(token))}
-	who, err := r.answer(q, func(ctx context.Context) (answer, error) { return r.whose(ctx, token) })
+	owner, err := r.answer(q, func(ctx context.Context) (answer, error) { return r.whose(ctx, token) })
 	switch {
 	case err != nil:
 		return Undecided
-	case !who.yes:
+	case !owner.yes:
 		return Unauthenticated
 	}
 	q.verb, q.path = strings.ToLower(verb), path
-	may, err := r.answer(q, func(ctx context.Context) (answer, error) { return r.may(ctx, who.user, q) })
+	may, err := r.answer(q, func(ctx context.Context) (answer, error) { return r.may(ctx, owner.user, q) })
 	switch {
 	case err != nil:
 		return Undecided
@@ -213,8 +213,8 @@ func (r *Reviews) entry(q question) *entry {
 	return e
 }
 
-// makeRoom drops what says no or is old, so that strangers drive out no answer that somebody with the right needs, or
-// else anything.
+// makeRoom drops what says no or is old, so that unknown tokens drive out no answer for a user with the right,
+// or else anything.
 func (r *Reviews) makeRoom() {
 	for q, e := range r.kept {
 		if !e.answer.yes || time.Since(e.found) > trustFor {

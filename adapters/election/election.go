@@ -46,7 +46,7 @@ type Config struct {
 	Cluster   *rest.Config // how the API server is reached
 	Namespace string
 	Lease     string
-	Identity  string // who claims it, as others see it; different for each process
+	Identity  string // of this process as others see it; different for each
 
 	// Changed, if not nil, is told of each holder that is seen, "" for none, and whether it is this process. It must
 	// not block.

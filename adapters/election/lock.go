@@ -38,7 +38,7 @@ func (l *lock) Get(ctx context.Context) (record *resourcelock.LeaderElectionReco
 		return err
 	})
 	if err == nil && l.sees(raw) {
-		l.well() // somebody renews the Lease, so there is nothing that this process must be able to do
+		l.well() // another process renews the Lease, so there is nothing that this one must be able to do
 	}
 	return record, raw, err
 }

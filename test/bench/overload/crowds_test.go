@@ -72,8 +72,8 @@ func TestBandsAreServedInOrder(t *testing.T) {
 	}
 }
 
-// Chats beside work are served no sooner by a fixed limit of the work in flight, if the servers
-// compute as much with it.
+// Chats beside work are served no sooner by a fixed limit of the work in flight, if the servers compute as much with
+// it.
 func TestNoFixedLimitServesChatsSooner(t *testing.T) {
 	for _, c := range crowds {
 		t.Run(c.name, func(t *testing.T) {
