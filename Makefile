@@ -125,16 +125,24 @@ kube: | need-go ## Discovery through Kubernetes on a real kube-apiserver; KUBELA
 	@export KUBELAB="$${KUBELAB:-$$(test/kubelab/build.sh $(KUBELAB_FOLDER))}"; \
 	$(GO) test -count=1 -v -timeout 10m ./test/kube
 
+# Tests that wait leave the cores idle, and the checks beside them, at a lower priority, take what is left. So all takes the time of the
+# tests.
 .PHONY: ci
-ci: ## Lint, vet, race, a little fuzzing, each benchmark once, the release, planted faults, then test
-	$(MAKE) lint
-	$(MAKE) vet
+ci: ## Race and test; beside them lint, vet, a little fuzzing, each benchmark once, the release, planted faults
+	@$(MAKE) --no-print-directory -j2 -Oline ci-tests ci-checks
+
+.PHONY: ci-tests ci-checks
+ci-tests:
 	$(MAKE) race
-	$(MAKE) fuzz-smoke
-	$(MAKE) benchmarks BENCHTIME=1x
-	$(MAKE) release-check
-	$(MAKE) planted
 	$(MAKE) test WHOLE=yes
+
+ci-checks:
+	nice $(MAKE) lint
+	nice $(MAKE) vet
+	nice $(MAKE) fuzz-smoke
+	nice $(MAKE) benchmarks BENCHTIME=1x
+	nice $(MAKE) release-check
+	nice $(MAKE) planted
 
 # go-check-sumtype needs the whole tree in one run: on a single package it finds nothing. -count=1, because test/lint runs the
 # linters as programs, whose changes Go's cache of results does not see.
