@@ -298,6 +298,7 @@ const (
 	asksPickers    = "it takes other endpoint pickers for endpoints, and Signalbox picks among servers"
 	readsEvents    = "it needs KV events over ZMQ, which Signalbox does not read; write approx-prefix-cache-producer"
 	readsExporter  = "it reads an exporter of GPUs; a metrics-data-source with a prometheus-extractor can read that"
+	findsPickers   = "it finds other pickers for a syncer, of which only the interface is public; pages tell their load"
 	holdsBack      = "it holds requests back to group them, and no plugin may wait"
 	watchesObjects = "it needs objects of Kubernetes that Signalbox does not watch"
 	notYet         = "it is not there yet"
@@ -310,6 +311,7 @@ var unsupported = map[string]string{
 	"dcgm-extractor":                            readsExporter,
 	"disaggregatedset-rollout-screener":         watchesObjects,
 	"k8s-notification-source":                   watchesObjects,
+	"k8s-peer-discovery":                        findsPickers,
 	"latency-scorer":                            asksPredictor,
 	"latency-slo-admitter":                      asksPredictor,
 	"mm-embeddings-cache-producer":              notYet,

@@ -368,7 +368,7 @@ var pluginDocs = []Family{
 			{Name: "vllm", Kind: "object", Default: "", Text: "That service, which is refused.", Effect: ""},
 			{Name: "estimate", Kind: "object", Default: "", Text: "Says how media count. It has no effect: an image, sound or file counts as at most 256 tokens.", Effect: "warning"},
 		}},
-		{Type: "topology-extractor", Text: "States that labels say where endpoints stand: plugins for topology read them without it. An endpoint-notification-source names it. It has no parameters."},
+		{Type: "topology-extractor", Text: "States that labels say where endpoints stand: plugins for topology read them without it. Those of a pod are its own; without kubernetes.io/hostname its spec.hostname stands for it, or else the node that it is bound to. An endpoint-notification-source names it. It has no parameters."},
 		{Type: "vllmhttp-parser", Text: "Reads the model and the tokens of vLLM's own /inference/v1/generate."},
 	}},
 }

@@ -167,11 +167,18 @@ func (p *picker) page(path string) string {
 // pick asks which endpoint serves a request. It returns the destinations, or the status and the text of a refusal, or
 // no status and what went wrong.
 func (p *picker) pick() (destinations string, status int, text string) {
+	headers, status, text := p.ask()
+	return headers["x-gateway-destination-endpoint"], status, text
+}
+
+// ask asks which endpoint serves a request. It returns the headers that the request gets, or, as pick does, what is in
+// their place.
+func (p *picker) ask() (set map[string]string, status int, text string) {
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
 	stream, err := extprocv3.NewExternalProcessorClient(p.grpc).Process(ctx)
 	if err != nil {
-		return "", 0, err.Error()
+		return nil, 0, err.Error()
 	}
 	headers := &corev3.HeaderMap{}
 	for _, h := range [][2]string{{":method", "GET"}, {":path", "/v1/models"}, {":authority", "x"}} {
@@ -184,21 +191,20 @@ func (p *picker) pick() (destinations string, status int, text string) {
 			RequestHeaders: &extprocv3.HttpHeaders{Headers: headers, EndOfStream: true},
 		},
 	}); err != nil {
-		return "", 0, err.Error()
+		return nil, 0, err.Error()
 	}
 	answer, err := stream.Recv()
 	if err != nil {
-		return "", 0, err.Error()
+		return nil, 0, err.Error()
 	}
 	if refused := answer.GetImmediateResponse(); refused != nil {
-		return "", int(refused.GetStatus().GetCode()), string(refused.GetBody()) + refused.GetHeaders().String()
+		return nil, int(refused.GetStatus().GetCode()), string(refused.GetBody()) + refused.GetHeaders().String()
 	}
+	set = map[string]string{}
 	for _, h := range answer.GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders() {
-		if h.GetHeader().GetKey() == "x-gateway-destination-endpoint" {
-			destinations = string(h.GetHeader().GetRawValue())
-		}
+		set[h.GetHeader().GetKey()] = string(h.GetHeader().GetRawValue())
 	}
-	return destinations, http.StatusOK, ""
+	return set, http.StatusOK, ""
 }
 
 // endpoints returns the endpoints of /debug/endpoints, each "name address", sorted.

@@ -20,12 +20,43 @@ type pod struct {
 	name, namespace string
 	uid             types.UID
 	created         time.Time
-	serves          bool       // it is Ready, is not terminating, and has an address
-	ip              netip.Addr // valid if serves
-	labelled        map[string]string
+	serves          bool                         // it is Ready, is not terminating, and has an address
+	ip              netip.Addr                   // valid if serves
+	labelled        map[string]string            // its labels, with its host
 	labels          messages.Map[string, string] // the same, as messages carry them
 	active          []int                        // the ports that it serves of those of the pool, if restricted
 	restricted      bool
+}
+
+// podSpec is the part of a pod's spec that says where it runs.
+type podSpec struct {
+	Hostname string `json:"hostname"`
+	NodeName string `json:"nodeName"`
+}
+
+// hostLabel is the label that says on which host an endpoint stands.
+const hostLabel = "kubernetes.io/hostname"
+
+// placed returns the labels of a pod, and its host among them if they do not name it: spec.hostname, or else the node
+// that the pod is bound to. The node itself is not read.
+func placed(o *object) (map[string]string, error) {
+	if _, named := o.Labels[hostLabel]; named {
+		return o.Labels, nil
+	}
+	var spec podSpec
+	if err := decode("spec", o.Spec, &spec); err != nil {
+		return o.Labels, err
+	}
+	host := cmp.Or(spec.Hostname, spec.NodeName)
+	if host == "" {
+		return o.Labels, nil
+	}
+	all := maps.Clone(o.Labels)
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[hostLabel] = host
+	return all, nil
 }
 
 // podStatus is the part of a pod's status that says whether it serves.
@@ -43,11 +74,12 @@ const (
 	legacyActivePorts = "inference.networking.k8s.io/active-ports"
 )
 
-// podOf reads a pod. One that cannot be read does not serve.
+// podOf reads a pod. One whose status cannot be read does not serve; one whose spec cannot be read stands nowhere.
 func podOf(o *object) (*pod, error) {
+	labels, err := placed(o)
 	p := &pod{
 		name: o.Name, namespace: o.Namespace, uid: o.UID, created: o.CreationTimestamp.Time,
-		labelled: o.Labels, labels: messages.MapOf(o.Labels),
+		labelled: labels, labels: messages.MapOf(labels),
 	}
 	if text, ok := annotation(o.Annotations, activePorts, legacyActivePorts); ok {
 		p.active, p.restricted = portsIn(text), true
@@ -63,14 +95,14 @@ func podOf(o *object) (*pod, error) {
 		}
 	}
 	if !ready || o.DeletionTimestamp != nil || status.PodIP == "" {
-		return p, nil
+		return p, err
 	}
-	ip, err := netip.ParseAddr(status.PodIP)
-	if err != nil {
-		return p, fmt.Errorf("status.podIP: %w", err)
+	ip, wrong := netip.ParseAddr(status.PodIP)
+	if wrong != nil {
+		return p, fmt.Errorf("status.podIP: %w", wrong)
 	}
 	p.ip, p.serves = ip.Unmap(), true
-	return p, nil
+	return p, err
 }
 
 // portsIn reads the value of the annotation. What is no port adds nothing.

@@ -117,7 +117,7 @@ func (d *Discovery) takeList(w word) {
 func (d *Discovery) podOf(o *object) *pod {
 	p, err := podOf(o)
 	if err != nil {
-		d.problems.note("object "+o.Name, pods, invalid{fmt.Errorf("pod %s/%s: %w", o.Namespace, o.Name, err)})
+		d.problems.note(objectOf(pods, o.Name), pods, invalid{fmt.Errorf("pod %s/%s: %w", o.Namespace, o.Name, err)})
 	} else {
 		d.problems.over(objectOf(pods, o.Name))
 	}

@@ -1,0 +1,91 @@
+package kube
+
+import (
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Where a pod stands is said by its labels, or else by its spec. What of its spec cannot be read takes nothing else.
+func TestHostOfAPod(t *testing.T) {
+	const status = `{"podIP":"10.0.0.1","conditions":[{"type":"Ready","status":"True"}]}`
+	for name, c := range map[string]struct {
+		labels map[string]string
+		spec   string
+		want   map[string]string
+		wrong  string
+	}{
+		"label": {map[string]string{hostLabel: "a"}, `{"hostname":"b","nodeName":"c"}`,
+			map[string]string{hostLabel: "a"}, ""},
+		"empty label": {map[string]string{hostLabel: ""}, `{"hostname":"b"}`, map[string]string{hostLabel: ""}, ""},
+		"hostname": {map[string]string{"app": "vllm"}, `{"hostname":"b","nodeName":"c"}`,
+			map[string]string{"app": "vllm", hostLabel: "b"}, ""},
+		"node":    {nil, `{"nodeName":"c"}`, map[string]string{hostLabel: "c"}, ""},
+		"nowhere": {map[string]string{"app": "vllm"}, `{}`, map[string]string{"app": "vllm"}, ""},
+		"no spec": {nil, ``, nil, ""},
+		"nonsense": {map[string]string{"app": "vllm"}, `{"hostname":7}`, map[string]string{"app": "vllm"},
+			"spec.hostname: got number, want a text"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := podOf(&object{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: maps.Clone(c.labels)},
+				Spec: json.RawMessage(c.spec), Status: json.RawMessage(status)})
+			if got := errorText(err); got != c.wrong {
+				t.Errorf("the error is %q, want %q", got, c.wrong)
+			}
+			if !maps.Equal(p.labelled, c.want) || p.labels.Len() != len(c.want) {
+				t.Errorf("the labels are %v, want %v", p.labelled, c.want)
+			}
+			if !p.serves || p.ip != netip.MustParseAddr("10.0.0.1") {
+				t.Errorf("serves is %v at %v, want true: its status is good", p.serves, p.ip)
+			}
+		})
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// A pod's host reaches the pool actor as a label of its endpoints, and is followed.
+func TestHostsOfPodsAreFollowed(t *testing.T) {
+	s := newScene(t, standalone())
+	a := podAt("1", "10.0.0.1")
+	a["spec"] = text{"nodeName": "node-1"}
+	s.put(podsPath, "a", a)
+	s.run()
+	s.stands("node-1")
+	s.put(podsPath, "a", podAt("1", "10.0.0.1").with("metadata", "labels",
+		map[string]string{"app": "vllm", hostLabel: "host-2"}))
+	s.stands("host-2")
+	bad := podAt("1", "10.0.0.1")
+	bad["spec"] = text{"hostname": 7}
+	s.put(podsPath, "a", bad)
+	s.reports("pod prod/a: spec.hostname: got number, want a text")
+	s.stands("")
+	s.tells("a-rank-0 10.0.0.1:8000")
+	last := podAt("1", "10.0.0.1")
+	last["spec"] = text{"hostname": "host-3", "nodeName": "node-1"}
+	s.put(podsPath, "a", last)
+	s.reports("")
+	s.stands("host-3")
+}
+
+// stands waits until the one endpoint has this host; "" = none.
+func (s *scene) stands(host string) {
+	s.t.Helper()
+	s.until("the host "+host, func() bool {
+		s.pool.mu.Lock()
+		defer s.pool.mu.Unlock()
+		if s.pool.last.Endpoints.Len() != 1 {
+			return false
+		}
+		got, _ := s.pool.last.Endpoints.At(0).Labels.Get(hostLabel)
+		return got == host
+	})
+}
