@@ -1,10 +1,14 @@
 package kube
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,7 +18,62 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 )
+
+// Cluster returns how the API server is reached: by a kubeconfig file, else by those that $KUBECONFIG names, else by
+// the service account of the pod in which the process runs.
+func Cluster(kubeconfig string) (*rest.Config, error) {
+	cfg, err := cluster(kubeconfig)
+	if err != nil || cfg.BearerTokenFile == "" {
+		return cfg, err
+	}
+	// By itself client-go reads the file once in a minute, even if the API server takes the token no more.
+	cfg.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(cfg.BearerTokenFile)))
+	cfg.BearerToken, cfg.BearerTokenFile = "", ""
+	return cfg, nil
+}
+
+func cluster(kubeconfig string) (*rest.Config, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	if kubeconfig == "" {
+		env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
+		if env == "" {
+			return inCluster()
+		}
+		rules.Precedence = strings.Split(env, string(os.PathListSeparator))
+	}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).
+		ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cmp.Or(kubeconfig, "$KUBECONFIG"), err)
+	}
+	return cfg, nil
+}
+
+func inCluster() (*rest.Config, error) {
+	cfg, err := rest.InClusterConfig()
+	if errors.Is(err, rest.ErrNotInCluster) {
+		return nil, errors.New("there is no cluster: want --kubeconfig, $KUBECONFIG, or a pod with a service account")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the pod's service account: %w", err)
+	}
+	return cfg, nil
+}
+
+// serviceAccountNamespace has the namespace of the pod in which the process runs.
+const serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// Namespace returns the namespace of the pod in which the process runs, or "" outside of a cluster.
+func Namespace() string {
+	text, err := os.ReadFile(serviceAccountNamespace)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
 
 // resource is a kind of object that is followed.
 type resource struct {

@@ -1,0 +1,185 @@
+package kube
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// alone is one picker with one fault. It reaches the API server through a front and a middle, by its own account.
+type alone struct {
+	t         *testing.T
+	space     *space
+	front     *front
+	middle    *middle
+	tokenFile string
+	picker    *picker
+	began     time.Time // the fault
+}
+
+// Each fault by itself: no pick fails, the picker stays ready, the metrics name the fault, and a pod that came
+// meanwhile is known once it is over. How long all that takes is logged, and bounded generously, for the machine may be
+// busy.
+func TestEachFaultAlone(t *testing.T) {
+	// Without a cache, and with versions that are soon forgotten, a watch that was away is answered 410.
+	forgetful := []string{"--watch-cache=false", "--etcd-compaction-interval=1s"}
+	const held = 10 * time.Second
+	on := (*alone).passOn
+	for name, c := range map[string]struct {
+		own    []string // flags of an API server of its own; nil = the shared one
+		begin  func(*alone)
+		reason string        // by which it is counted
+		held   time.Duration // since it was counted
+		end    func(*alone)
+	}{
+		"away":       {nil, (*alone).cutOff, "unreachable", held, on},
+		"restarted":  {[]string{}, (*alone).restart, "unreachable", 0, on},
+		"throttling": {nil, func(a *alone) { a.front.refuse(http.StatusTooManyRequests) }, "throttled", held, on},
+		"410 Gone":   {forgetful, (*alone).outlast, "expired", 0, on},
+		"stalled":    {nil, func(a *alone) { a.middle.stall(true) }, "unreachable", 0, on},
+		"forgotten":  {nil, func(a *alone) { a.middle.forget() }, "unreachable", 0, on},
+		"rights taken away": {nil, (*alone).takeRights, "forbidden", held, func(a *alone) {
+			a.bind("pods")
+			a.bind("inferencepools." + poolGroup)
+		}},
+		"token void": {nil, (*alone).voidToken, "unauthorized", held, func(a *alone) {
+			a.writeToken(a.space.user("picker"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := shared
+			if c.own != nil {
+				server = newCluster(t, c.own...)
+			}
+			a := newAlone(t, server)
+			stopPicks, stopReady := a.picker.pickAlways(), a.picker.readyAlways()
+			a.began = time.Now()
+			c.begin(a)
+			eventuallyWithin(t, 3*patience, "it is counted as "+c.reason, func() bool { return a.counts(c.reason) })
+			noticed := time.Since(a.began)
+			<-time.After(c.held)
+			a.space.pod("b", "10.0.0.2", vllm, nil)
+			c.end(a)
+			ended := time.Now()
+			a.picker.knows("a-rank-0 10.0.0.1:8000", "b-rank-0 10.0.0.2:8000")
+			t.Logf("FIGURES %s: counted %v after it began, all is known %v after it was over", name,
+				noticed.Round(time.Millisecond), time.Since(ended).Round(time.Millisecond))
+			eventually(t, "fresh", func() bool {
+				return strings.Contains(a.picker.page("/metrics"), "\nsignalbox_discovery_stale_seconds 0\n")
+			})
+			stopReady()
+			t.Logf("FIGURES %s: %d picks", name, stopPicks())
+		})
+	}
+}
+
+func newAlone(t *testing.T, server *cluster) *alone {
+	t.Helper()
+	a := &alone{t: t, space: newSpace(t, server)}
+	a.space.pod("a", "10.0.0.1", vllm, nil)
+	a.space.pool(8000)
+	token := a.space.user("picker")
+	a.space.grant("", "pods")
+	a.space.grant(poolGroup, "inferencepools")
+	var kubeconfig string
+	a.front, a.middle, kubeconfig = newFront(t, server)
+	text, err := os.ReadFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.tokenFile = filepath.Join(filepath.Dir(kubeconfig), "token")
+	a.writeToken(token)
+	text = bytes.ReplaceAll(text, []byte("token: "+server.token), []byte("tokenFile: "+a.tokenFile))
+	if err := os.WriteFile(kubeconfig, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.picker = startPicker(t, a.space.inPool("--kubeconfig", kubeconfig)...)
+	a.picker.knows("a-rank-0 10.0.0.1:8000")
+	a.picker.ready(true)
+	return a
+}
+
+func (a *alone) writeToken(token string) {
+	a.t.Helper()
+	if err := os.WriteFile(a.tokenFile, []byte(token), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// counts reports whether a failure of pods or of the pool is counted by a reason.
+func (a *alone) counts(reason string) bool {
+	page := a.picker.page("/metrics")
+	const name = "signalbox_discovery_errors_total"
+	return strings.Contains(page, name+`{reason="`+reason+`",resource="pods"}`) ||
+		strings.Contains(page, name+`{reason="`+reason+`",resource="inferencepools.`+poolGroup+`"}`)
+}
+
+func (a *alone) passOn() {
+	a.middle.stall(false)
+	a.middle.set(false, 0)
+	if refusal, _ := a.front.now(); refusal != 0 {
+		a.front.refuse(0)
+	}
+}
+
+func (a *alone) cutOff() {
+	a.middle.set(true, 0)
+	a.middle.cut()
+}
+
+// restart kills the API server, and starts it again.
+func (a *alone) restart() {
+	a.space.kill()
+	a.space.http.CloseIdleConnections()
+	if err := a.space.start(); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// outlast has the API server forget the version that the picker knows of the pool, which does not change meanwhile.
+// Then the watches end, and the next one of the pool begins there.
+func (a *alone) outlast() {
+	for range 12 { // each moves the version on, so that there is something to forget
+		a.space.merge(a.space.pods()+"/a", object{"metadata": object{"annotations": object{
+			"example.com/now": time.Now().Format(time.RFC3339Nano),
+		}}})
+		<-time.After(500 * time.Millisecond)
+	}
+	a.began = time.Now()
+	a.front.refuse(0)
+}
+
+const bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/"
+
+// takeRights takes away what newAlone granted. The API server ends no watch for that, so they are cut.
+func (a *alone) takeRights() {
+	for _, role := range []string{"picker-pods", "picker-inferencepools." + poolGroup} {
+		a.space.remove(bindings + a.space.name + "/rolebindings/" + role)
+	}
+	a.middle.cut()
+}
+
+// bind gives the picker a role again.
+func (a *alone) bind(resource string) {
+	a.t.Helper()
+	a.space.must(http.MethodPost, bindings+a.space.name+"/rolebindings", "", object{
+		"metadata": object{"name": "picker-" + resource},
+		"roleRef":  object{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "picker-" + resource},
+		"subjects": []object{{"kind": "ServiceAccount", "name": "picker", "namespace": a.space.name}},
+	})
+}
+
+// voidToken deletes the account of the picker. The API server goes on taking the token for some seconds.
+func (a *alone) voidToken() {
+	a.space.remove("/api/v1/namespaces/" + a.space.name + "/serviceaccounts/picker")
+	eventually(a.t, "the token is void", func() bool {
+		a.middle.cut()
+		<-time.After(500 * time.Millisecond)
+		return a.counts("unauthorized")
+	})
+}
