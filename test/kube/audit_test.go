@@ -20,7 +20,8 @@ type right struct {
 	used            bool
 }
 
-// rightsOfTheRoles are those of the reference's roles that Signalbox uses, and deploy/docs/kubernetes.md names.
+// rightsOfTheRoles are those of the reference's roles that Signalbox uses without --events.
+// deploy/docs/kubernetes.md names them.
 func rightsOfTheRoles() (inNamespace, inCluster []*right) {
 	read := []string{"get", "list", "watch"}
 	inNamespace = []*right{
@@ -97,6 +98,7 @@ func TestCallsStayWithinTheRoles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	inNamespace = append(inNamespace, &right{resource: "events", verbs: []string{"create"}})
 	token := s.user("picker")
 	for _, r := range inNamespace {
 		s.grant(r.group, r.resource, r.verbs...)
@@ -144,7 +146,7 @@ func playAll(t *testing.T, s *space, kubeconfig, reader string) *picker {
 	t.Helper()
 	s.pod("a", "10.0.0.1", vllm, nil)
 	s.pool(8000)
-	flags := s.inPool("--kubeconfig", kubeconfig, elected, "--metrics-endpoint-auth")
+	flags := s.inPool("--kubeconfig", kubeconfig, elected, "--metrics-endpoint-auth", "--events")
 	first := startPicker(t, flags...)
 	first.ready(true)
 	second := startPicker(t, flags...)

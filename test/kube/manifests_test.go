@@ -22,8 +22,9 @@ var plurals = map[string]string{
 	"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
 }
 
-// manifests returns what kustomize makes of a folder of deploy/kubernetes, in the namespace of the test.
-func (s *space) manifests(folder string) (all []object) {
+// manifests returns what kustomize makes of a folder of deploy/kubernetes and of components, in the namespace of the
+// test.
+func (s *space) manifests(folder string, components ...string) (all []object) {
 	s.t.Helper()
 	base, err := filepath.Abs(filepath.Join("../../deploy/kubernetes", folder))
 	if err != nil {
@@ -35,6 +36,9 @@ func (s *space) manifests(folder string) (all []object) {
 	}
 	defer os.RemoveAll(overlay)
 	text := fmt.Sprintf("resources: [../%s]\nnamespace: %s\n", folder, s.name)
+	for _, c := range components {
+		text += "components: [../" + c + "]\n"
+	}
 	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
@@ -104,14 +108,15 @@ func (s *space) apply(all []object) (deployment object) {
 // The manifests are what an API server takes in a namespace with the strictest rules for pods, and with their flags and
 // their roles pickers become ready.
 func TestManifests(t *testing.T) {
-	for folder, pickers := range map[string]int{"pool": 1, "standalone": 1, "ha": 2} {
-		t.Run(folder, func(t *testing.T) {
+	for name, pickers := range map[string]int{"pool": 1, "standalone": 1, "ha": 2, "pool events": 1, "ha events": 2} {
+		t.Run(name, func(t *testing.T) {
+			folder, components := strings.Fields(name)[0], strings.Fields(name)[1:]
 			s := newSpace(t, shared)
 			s.pod("a", "10.0.0.1", map[string]string{"app": "llama"}, nil)
 			s.merge("/api/v1/namespaces/"+s.name, object{"metadata": object{"labels": object{
 				"pod-security.kubernetes.io/enforce": "restricted",
 			}}})
-			deployment := s.apply(s.manifests(folder))
+			deployment := s.apply(s.manifests(folder, components...))
 			spec := deployment["spec"].(object)
 			template := spec["template"].(object)["spec"].(object)
 			s.must(http.MethodPost, s.pods()+"?dryRun=All&fieldValidation=Strict", "", object{

@@ -30,6 +30,12 @@ type problem struct {
 // invalid is an error of an object.
 type invalid struct{ error }
 
+// IsInvalidObject reports whether a problem is that an object cannot be used as it is.
+func IsInvalidObject(err error) bool {
+	var object invalid
+	return errors.As(err, &object)
+}
+
 // note counts a problem, and reports it unless it is known by its reason.
 func (p *problems) note(about string, r resource, err error) {
 	var object invalid

@@ -93,6 +93,7 @@ func (t *tree) follow(ctx context.Context, source endpointSource) {
 		t.known = pods.Known
 		t.registry.MustRegister(pods.Collectors()...)
 		t.elect(ctx, pods.election)
+		t.say(ctx, pods.events)
 		t.reviews = pods.reviews
 		pods.TellExtras(func(e kube.Extras) {
 			t.configuration.add(config.Additions{Objectives: e.Objectives, Rewrites: e.Rewrites})

@@ -35,7 +35,7 @@ var flagGroups = []group{
 	{"Endpoints and configuration", []string{"endpoints", "config-file", "config-text",
 		"feature-gates"}},
 	{"Kubernetes", []string{"pool-name", "pool-namespace", "pool-group", "endpoint-selector", "endpoint-target-ports",
-		"kubeconfig", "discovery-cache", "ha-enable-leader-election"}},
+		"kubeconfig", "discovery-cache", "ha-enable-leader-election", "events"}},
 	{"Ports", []string{"bind", "grpc-port", "grpc-health-port", "metrics-port", "health-checking", "open-debug",
 		"enable-pprof", "fairness-id-metric-label-limit"}},
 	{"TLS and tokens", []string{"secure-serving", "cert-path", "client-ca-file", "metrics-cert-dir",

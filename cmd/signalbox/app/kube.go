@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/access"
 	"github.com/signalbox-epp/signalbox/adapters/discovery/kube"
 	"github.com/signalbox-epp/signalbox/adapters/election"
+	"github.com/signalbox-epp/signalbox/adapters/events"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
 
@@ -26,6 +27,7 @@ type poolOptions struct {
 	targetPorts                        []int
 	kubeconfig, cache                  string
 	elects                             bool          // one of several pickers leads
+	events                             bool          // Events are written on the InferencePool
 	tracing, experimental              bool          // flags of the reference's chart that have no effect
 	stateStaleness                     time.Duration // likewise
 }
@@ -45,6 +47,8 @@ func (o *poolOptions) register(f *pflag.FlagSet) {
 		"while its API server is away")
 	f.BoolVar(&o.elects, "ha-enable-leader-election", false, "of several pickers of the pool one is ready, the others "+
 		"stand by; without it all serve at once")
+	f.BoolVar(&o.events, "events", false, "write Events on the InferencePool: no endpoint is ready, an object cannot "+
+		"be read; needs the right to create events")
 	f.BoolVar(&o.tracing, "tracing", false, "without effect: no spans are sent; explain says what became of a request")
 	f.DurationVar(&o.stateStaleness, "plugin-state-staleness-threshold", 5*time.Minute,
 		"without effect: what plugins keep of a request ends with it")
@@ -124,6 +128,9 @@ func (o *poolOptions) checkDiscovery(path string) error {
 		return errors.New("no endpoints: name a file with --endpoints, configure file-discovery, or name pods of " +
 			"Kubernetes with --pool-name or --endpoint-selector")
 	}
+	if o.events && (path != "" || o.poolName == "") {
+		return errors.New("--events: want --pool-name without a file of endpoints, for they are on the InferencePool")
+	}
 	return o.checkElection(path)
 }
 
@@ -136,6 +143,7 @@ func (o *poolOptions) namespace() string {
 type pods struct {
 	*kube.Discovery
 	election *election.Election // nil = all pickers serve at once
+	events   *events.Events     // nil = none are written
 	reviews  *access.Reviews    // nil = the metrics port does not ask
 }
 
@@ -150,7 +158,11 @@ func (o *options) openPods(log *telemetry.Log) (*pods, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	told := endpointsLog{log: log.Logger, say: o.hooks.say}
+	said, err := o.openEvents(cluster, log)
+	if err != nil {
+		return nil, fmt.Errorf("--events: %w", err)
+	}
+	told := &poolTold{endpointsLog: endpointsLog{log: log.Logger, say: o.hooks.say}, events: said}
 	d, err := kube.Open(kube.Config{
 		Cluster: cluster, Namespace: o.namespace(), Pool: kube.Pool{Name: o.poolName, Group: o.poolGroup},
 		Target: kube.Target{Selector: o.selector, Ports: o.targetPorts}, Cache: o.cache,
@@ -164,7 +176,7 @@ func (o *options) openPods(log *telemetry.Log) (*pods, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--ha-enable-leader-election: %w", err)
 	}
-	p := &pods{Discovery: d, election: elects}
+	p := &pods{Discovery: d, election: elects, events: said}
 	if o.reviewsTokens() {
 		p.reviews, err = access.New(access.Config{Cluster: cluster, Problem: reviewsLog{log.Logger}.problem})
 	}

@@ -24,6 +24,7 @@ func TestSourcesOfEndpoints(t *testing.T) {
 	const none = "no endpoints: name a file with --endpoints, configure file-discovery, or name pods of Kubernetes " +
 		"with --pool-name or --endpoint-selector"
 	const two = "--endpoint-selector: the endpoints file e.yaml is given too, want one of them"
+	const noEvents = "--events: want --pool-name without a file of endpoints, for they are on the InferencePool"
 	selector := []string{"--endpoint-selector", "a=b", "--endpoint-target-ports", "1"}
 	for name, c := range map[string]struct {
 		args []string
@@ -36,6 +37,9 @@ func TestSourcesOfEndpoints(t *testing.T) {
 		"a configured file": {[]string{"--config-text", fileDiscovery}, ""},
 		"a file and a cache": {[]string{"--endpoints", "e.yaml", "--discovery-cache", "c"}, "--discovery-cache: the " +
 			"endpoints file e.yaml is given too, want --pool-name or --endpoint-selector alone"},
+		"a pool with events":       {[]string{"--pool-name", "p", "--events"}, ""},
+		"events of a selector":     {append(selector, "--events"), noEvents},
+		"events of a file":         {[]string{"--endpoints", "e.yaml", "--pool-name", "p", "--events"}, noEvents},
 		"it and a name":            {[]string{"--config-text", fileDiscovery, "--pool-name", "p"}, ""},
 		"it and a selector":        {append(selector, "--config-text", fileDiscovery), two},
 		"a selector":               {selector, ""},
