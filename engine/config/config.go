@@ -55,8 +55,6 @@ type Config struct {
 	// not here, has priority 0.
 	Priorities map[string]int
 
-	Trust Trust
-
 	Rewrites []rewrites.Rewrite // in the order of the file, then those that were added
 
 	SetsPriority bool // the priority of a request is written into its body
@@ -74,29 +72,6 @@ type Discovery struct {
 	Path  string             // "" = the configuration names no file
 	Watch bool               // changes of the file take effect
 	At    strictyaml.Problem // line and path of Path, without a text, for a problem with the file that it names
-}
-
-// Trust says who may set the headers by which a request names its flow, its objective and its deadlines. Set by
-// anything else, they have no effect and are removed.
-type Trust struct {
-	By      string             // TrustHeader, TrustMetadata or TrustCertificate
-	Proxies []string           // names in the certificates of those who may, with TrustCertificate
-	Headers []string           // these headers, in lower case
-	At      strictyaml.Problem // line and path of TrustCertificate, without a text
-}
-
-// Who may set headers, as a file says it.
-const (
-	TrustHeader      = "header"         // every client
-	TrustMetadata    = "envoy-metadata" // filters of the proxy, as metadata in place of the header
-	TrustCertificate = "mtls"           // clients of proxies whose certificate has one of the names
-)
-
-// NoCertificates returns the problem of a file with TrustCertificate where no certificate is asked for.
-func (t Trust) NoCertificates() error {
-	problem := t.At
-	problem.Text = "got mtls, which needs --client-ca-file: without it no proxy shows a certificate"
-	return &strictyaml.Error{Problems: []strictyaml.Problem{problem}}
 }
 
 // Source says how a page of the model servers is read.
@@ -334,14 +309,6 @@ type requestSection struct {
 	// PropagatePriority writes the request's priority into its body, for the model server to schedule by, in the place
 	// of one that the client sent. An endpoint whose engine label says vllm gets it negated, as vLLM has it.
 	PropagatePriority bool `json:"propagatePriority"`
-	// Trust says who may set the headers by which a request names its flow, its objective and its deadlines, those of
-	// agent-identity included: every client (header), a filter of the proxy (envoy-metadata), by fields of the metadata
-	// envoy.lb that are named like the headers, or clients of proxies with certain certificates (mtls). What others set
-	// has no effect and is removed.
-	Trust string `json:"trust"`
-	// TrustedProxies are names in the certificates of these proxies: a URI, a DNS name or the common name; with mtls
-	// alone, which needs at least one.
-	TrustedProxies []string `json:"trustedProxies"`
 }
 
 // dataLayerSection says where endpoints and their figures come from.
@@ -397,9 +364,10 @@ type flowControlSection struct {
 	DefaultRequestTTL time.Duration `json:"defaultRequestTTL"`
 	// NoEndpointRequestTTL is how long a request waits at most while there is no endpoint; absent = defaultRequestTTL.
 	NoEndpointRequestTTL *time.Duration `json:"noEndpointRequestTTL"`
-	// DefaultPriorityBand holds for priorities of 0 or more that have no band of their own.
+	// DefaultPriorityBand holds for priorities that have no band of their own.
 	DefaultPriorityBand *bandSection `json:"defaultPriorityBand"`
-	// DefaultNegativePriorityBand holds for priorities below 0 that have no band of their own.
+	// DefaultNegativePriorityBand holds for priorities below 0 that have no band of their own; absent =
+	// defaultPriorityBand.
 	DefaultNegativePriorityBand *bandSection `json:"defaultNegativePriorityBand"`
 	// PriorityBands are bands of single priorities.
 	PriorityBands []bandSection `json:"priorityBands"`
@@ -446,8 +414,7 @@ func newDocument() document {
 }
 
 func newSections() sections {
-	return sections{FlowControl: flowControlSection{DefaultRequestTTL: defaultTTL},
-		RequestHandler: requestSection{Trust: TrustHeader}}
+	return sections{FlowControl: flowControlSection{DefaultRequestTTL: defaultTTL}}
 }
 
 func newCrossReplica() crossReplicaSection {

@@ -149,7 +149,10 @@ func (l *loader) flowControl(doc *document) {
 	l.ttl("flowControl.noEndpointRequestTTL", s.NoEndpointRequestTTL)
 	q := &queueing{ttl: s.DefaultRequestTTL}
 	q.standard = l.band("flowControl.defaultPriorityBand", s.DefaultPriorityBand, s)
-	q.negative = l.band("flowControl.defaultNegativePriorityBand", s.DefaultNegativePriorityBand, s)
+	q.negative = q.standard
+	if s.DefaultNegativePriorityBand != nil {
+		q.negative = l.band("flowControl.defaultNegativePriorityBand", s.DefaultNegativePriorityBand, s)
+	}
 	seen := map[int]bool{}
 	for i := range s.PriorityBands {
 		b, at := &s.PriorityBands[i], "flowControl."+item("priorityBands", i)

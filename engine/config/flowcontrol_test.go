@@ -54,7 +54,7 @@ func TestLoadFlowControl(t *testing.T) {
 		data string
 		want flow.Settings
 	}{
-		"the gate alone": {gateOn, flow.Settings{
+		"E11 E48 the gate alone": {gateOn, flow.Settings{
 			Bands: map[int]flow.BandSettings{}, Default: standard, Negative: standard, BuiltIn: arrivalOrder(),
 			Without: time.Minute, Priorities: []int{0}, LimitedBy: "reserve-policy", UsageLimit: new(ceilings.Reserve),
 		}},
@@ -63,7 +63,7 @@ func TestLoadFlowControl(t *testing.T) {
 			Bands: map[int]flow.BandSettings{}, Default: standard, Negative: standard, BuiltIn: arrivalOrder(),
 			Without: time.Minute, Priorities: []int{0},
 		}},
-		"all of it": {gateOn + `plugins:
+		"E12 E46 E47 all of it": {gateOn + `plugins:
 - {type: round-robin-fairness-policy, name: turns}
 - {type: newest-request-displacement-policy}
 - {type: edf-ordering-policy}
