@@ -65,14 +65,14 @@ func TestPluginsLearnHowRequestsEnd(t *testing.T) {
 		told []messages.CycleMsg
 		want string // "" = it was not picked for
 	}{
-		"whole": {[]messages.CycleMsg{messages.Dispatched{}, started, messages.ResponseEnded{}},
+		"D106 whole": {[]messages.CycleMsg{messages.Dispatched{}, started, messages.ResponseEnded{}},
 			"7 at 2: 200 , load 0"},
-		"client gone": {[]messages.CycleMsg{messages.Dispatched{}, messages.StreamGone{}},
+		"D105 client gone": {[]messages.CycleMsg{messages.Dispatched{}, messages.StreamGone{}},
 			"7 at 1: 0 rejected-context-cancelled, load 0"},
 		"no pool endpoint": {[]messages.CycleMsg{messages.Dispatched{},
 			messages.ResponseStarted{Status: 200, Served: "10.9.9.9:80"}, messages.ResponseEnded{}},
 			"7 at 010.9.9.9:80: 200 , load 0"},
-		"revoked": {[]messages.CycleMsg{messages.Dispatched{}, messages.Revoked{Reason: messages.Overloaded},
+		"D104 revoked": {[]messages.CycleMsg{messages.Dispatched{}, messages.Revoked{Reason: messages.Overloaded},
 			messages.StreamGone{Answered: messages.Overloaded}},
 			"7 at 1: 713 overloaded, load 0"},
 		"bypassed": {[]messages.CycleMsg{messages.Dispatched{}, messages.ResponseStarted{Status: 200, Bypasses: true},

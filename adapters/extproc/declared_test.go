@@ -51,12 +51,13 @@ func TestFlowOfAgents(t *testing.T) {
 		sent []string
 		want string
 	}{
-		"none":        {nil, messages.DefaultFairness},
-		"second":      {[]string{"x-b: two"}, "two"},
-		"first":       {[]string{"x-b: two", "x-a: one"}, "one"},
-		"empty":       {[]string{"x-a: ", "x-b: two"}, "two"},
-		"fairness id": {[]string{"x-a: one", "x-gateway-inference-fairness-id: f"}, "f"},
-		"not UTF-8":   {[]string{"x-a: \xff"}, "\uFFFD"},
+		"D97 none":        {nil, messages.DefaultFairness},
+		"D96 header":      {[]string{"x-llm-d-inference-fairness-id: f"}, "f"},
+		"second":          {[]string{"x-b: two"}, "two"},
+		"D98 first":       {[]string{"x-b: two", "x-a: one"}, "one"},
+		"empty":           {[]string{"x-a: ", "x-b: two"}, "two"},
+		"D99 fairness id": {[]string{"x-a: one", "x-gateway-inference-fairness-id: f"}, "f"},
+		"not UTF-8":       {[]string{"x-a: \xff"}, "\uFFFD"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(setup{})
@@ -75,14 +76,14 @@ func TestPrefersCached(t *testing.T) {
 		sent []string
 		want bool
 	}{
-		"none":         {nil, false},
-		"alone":        {[]string{"prefer: if-available"}, true},
-		"in a list":    {[]string{"prefer: return=minimal , IF-Available;x=1, wait=10"}, true},
-		"second line":  {[]string{"prefer: wait=10", "prefer: if-available"}, true},
-		"another one":  {[]string{"prefer: return=minimal"}, false},
-		"part of it":   {[]string{"prefer: if-available-now"}, false},
-		"with a value": {[]string{"prefer: if-available=1"}, false},
-		"empty":        {[]string{"prefer: "}, false},
+		"none":            {nil, false},
+		"alone":           {[]string{"prefer: if-available"}, true},
+		"in a list":       {[]string{"prefer: return=minimal , IF-Available;x=1, wait=10"}, true},
+		"second line":     {[]string{"prefer: wait=10", "prefer: if-available"}, true},
+		"D57 another one": {[]string{"prefer: return=minimal"}, false},
+		"part of it":      {[]string{"prefer: if-available-now"}, false},
+		"with a value":    {[]string{"prefer: if-available=1"}, false},
+		"empty":           {[]string{"prefer: "}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(setup{})

@@ -26,23 +26,25 @@ func TestSubset(t *testing.T) {
 		sent []*ask
 		want messages.Subset
 	}{
-		"none": {[]*ask{qH(last)}, messages.Subset{}},
-		"another key": {[]*ask{withMeta(qH(last), subsetNamespace, map[string]any{"x": "10.0.0.1:1"})},
+		"D42 none":   {[]*ask{qH(last)}, messages.Subset{}},
+		"D43 no key": {[]*ask{withMeta(qH(last), subsetNamespace, map[string]any{})}, messages.Subset{}},
+		"D44 another key": {[]*ask{withMeta(qH(last), subsetNamespace, map[string]any{"x": "10.0.0.1:1"})},
 			messages.Subset{}},
-		"a list": {[]*ask{hint(qH(last), []any{"10.0.0.2:2", "10.0.0.1:1"})},
+		"D45 one": {[]*ask{hint(qH(last), []any{"10.0.0.1:1"})}, given("10.0.0.1:1")},
+		"D46 a list": {[]*ask{hint(qH(last), []any{"10.0.0.2:2", "10.0.0.1:1"})},
 			given("10.0.0.2:2", "10.0.0.1:1")},
 		"a comma string": {[]*ask{hint(qH(last), "10.0.0.2:2,10.0.0.1:1")}, given("10.0.0.2:2", "10.0.0.1:1")},
 		"spaces":         {[]*ask{hint(qH(last), " 10.0.0.2:2 ,\t10.0.0.1:1 ,, ")}, given("10.0.0.2:2", "10.0.0.1:1")},
 		"IPv6": {[]*ask{hint(qH(last), []any{"[2001:DB8::1]:80", "[::ffff:10.0.0.1]:80"})},
 			given("[2001:db8::1]:80", "10.0.0.1:80")},
-		"junk": {[]*ask{hint(qH(last), []any{1, nil, true, "host:80", "10.0.0.1", "::1:80", map[string]any{},
+		"D49 junk": {[]*ask{hint(qH(last), []any{1, nil, true, "host:80", "10.0.0.1", "::1:80", map[string]any{},
 			"10.0.0.1:1"})}, given("10.0.0.1:1")},
-		"only junk":       {[]*ask{hint(qH(last), []any{1, "x"})}, given()},
-		"a number":        {[]*ask{hint(qH(last), 7)}, given()},
-		"an empty list":   {[]*ask{hint(qH(last), []any{})}, given()},
-		"an empty string": {[]*ask{hint(qH(last), "")}, given()},
-		"on the body":     {[]*ask{qH(more), hint(qB("{}", last), "10.0.0.1:1")}, given("10.0.0.1:1")},
-		"on the trailers": {[]*ask{qH(more), qB("{}", more), hint(qT(), "10.0.0.1:1")}, given("10.0.0.1:1")},
+		"only junk":         {[]*ask{hint(qH(last), []any{1, "x"})}, given()},
+		"a number":          {[]*ask{hint(qH(last), 7)}, given()},
+		"D48 an empty list": {[]*ask{hint(qH(last), []any{})}, given()},
+		"an empty string":   {[]*ask{hint(qH(last), "")}, given()},
+		"on the body":       {[]*ask{qH(more), hint(qB("{}", last), "10.0.0.1:1")}, given("10.0.0.1:1")},
+		"on the trailers":   {[]*ask{qH(more), qB("{}", more), hint(qT(), "10.0.0.1:1")}, given("10.0.0.1:1")},
 		"list of strings": {[]*ask{hint(qH(last), []any{"10.0.0.2:2, 10.0.0.1:1", "10.0.0.3:3"})},
 			given("10.0.0.2:2", "10.0.0.1:1", "10.0.0.3:3")},
 		"near addresses": {[]*ask{hint(qH(last), []any{
@@ -145,17 +147,28 @@ func plainValues(m *ask) *ask {
 	return m
 }
 
+// bothValues puts another value into the older field.
+func bothValues(m *ask) *ask {
+	for _, h := range m.GetRequestHeaders().GetHeaders().GetHeaders() {
+		h.Value = "/older"
+	}
+	return m
+}
+
 // The parser is chosen by the first of three headers that names a path, in whatever order they come.
 func TestPathOfTheParser(t *testing.T) {
 	for name, tc := range map[string]struct {
 		headers []string
 		want    string
 	}{
-		"its own": {[]string{"x-forwarded-path: /baz", "x-original-path: /bar", ":path: /foo?x-original-path=/q"},
+		"D9 its own": {[]string{"x-forwarded-path: /baz", "x-original-path: /bar", ":path: /foo?x-original-path=/q"},
 			"/foo"},
-		"original":       {[]string{"x-forwarded-path: /b", "x-original-path: /v1/messages?beta=true"}, "/v1/messages"},
-		"forwarded":      {[]string{"x-forwarded-path: /v1/messages?beta=true", "x-original-path: "}, "/v1/messages"},
-		"none":           {[]string{":method: POST"}, "/v1/completions"},
+		"D10 original":   {[]string{"x-forwarded-path: /baz", "x-original-path: /bar"}, "/bar"},
+		"D11 forwarded":  {[]string{"x-forwarded-path: /baz", "x-original-path: "}, "/baz"},
+		"D12 its query":  {[]string{":path: /v1/messages?beta=true"}, "/v1/messages"},
+		"D13 another's":  {[]string{"x-original-path: /v1/messages?beta=true"}, "/v1/messages"},
+		"D14 the last's": {[]string{"x-forwarded-path: /v1/messages?beta=true"}, "/v1/messages"},
+		"D15 none":       {[]string{":method: POST"}, "/v1/completions"},
 		"the first line": {[]string{"x-original-path: /a", "x-original-path: /b"}, "/a"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,6 +197,10 @@ func TestRequestFacts(t *testing.T) {
 	}{
 		"plain": {qH(last, ":path: /p", "x-request-id: id", "x-llm-d-inference-fairness-id: f"),
 			want{"/p", "id", "f"}},
+		"D31 capitals, which no proxy sends": {qH(last, ":path: /p", "X-Request-ID: id"),
+			want{"/p", "", messages.DefaultFairness}},
+		"D32 raw before value": {bothValues(qH(last, ":path: /p", "x-request-id: id")),
+			want{"/p", "id", messages.DefaultFairness}},
 		"value, not raw": {plainValues(qH(last, ":path: /p", "x-request-id: id")),
 			want{"/p", "id", messages.DefaultFairness}},
 		"query": {qH(last, ":path: /p?q=1?2"), want{"/p", "", messages.DefaultFairness}},
@@ -195,7 +212,7 @@ func TestRequestFacts(t *testing.T) {
 		"odd paths": {qH(last, ":path: http://h//a/%2e"),
 			want{"http://h//a/%2e", "", messages.DefaultFairness}},
 		"old fairness": {qH(last, "x-gateway-inference-fairness-id: old"), want{"", "", "old"}},
-		"new beats old": {qH(last, "x-gateway-inference-fairness-id: old", "x-llm-d-inference-fairness-id: new"),
+		"D33 new beats old": {qH(last, "x-gateway-inference-fairness-id: old", "x-llm-d-inference-fairness-id: new"),
 			want{"", "", "new"}},
 		"empty": {qH(last, "x-request-id: ", "x-llm-d-inference-fairness-id: "),
 			want{"", "", messages.DefaultFairness}},

@@ -284,3 +284,26 @@ func (r *rig) gauge(t *testing.T, name string) (sum float64) {
 	}
 	return sum
 }
+
+// What becomes of a request that waits has one reason, whatever else went wrong on the way, and each reason one status.
+func TestStatusOfWaits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		why    messages.Reason
+		status int
+		reason string
+	}{
+		"D70 no capacity":             {messages.NoCapacity, 429, "rejected-saturated"},
+		"D71 D73 D74 no endpoints":    {messages.NoEndpoints, 503, "rejected-no-endpoints"},
+		"D72 D78 D79 waited too long": {messages.TTLExpired, 429, "rejected-ttl-expired"},
+		"D75 D80 D81 client gone":     {messages.ClientGone, 0, "rejected-context-cancelled"},
+		"D76 D77 shutting down":       {messages.ShuttingDown, 503, "rejected-shutting-down"},
+		"D82 anything else":           {messages.Internal, 500, "internal"},
+		"D83 ended while it ran":      {messages.Preempted, 429, "evicted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Status(tc.why); got != tc.status || tc.why.String() != tc.reason {
+				t.Errorf("%s is answered with %d, want %d and %s", tc.why, got, tc.status, tc.reason)
+			}
+		})
+	}
+}

@@ -166,7 +166,7 @@ func TestModelsOfHeaders(t *testing.T) {
 		want    string // "" = the body's
 	}{
 		"none":              {nil, "a", ""},
-		"new name":          {[]string{newName + "b"}, "a", "b"},
+		"D68 new name":      {[]string{newName + "b"}, "a", "b"},
 		"old name":          {[]string{oldName + "b"}, "a", "b"},
 		"new beats old":     {[]string{oldName + "c", newName + "b"}, "a", "b"},
 		"new beats later":   {[]string{newName + "b", oldName + "c"}, "a", "b"},

@@ -50,14 +50,14 @@ func TestLoad(t *testing.T) {
 		"max-score-picker; single-profile-handler"
 	for name, c := range map[string]struct{ data, want string }{
 		"the default written out": {builtIn, standard},
-		"no plugins":              {head, "default: > max-score-picker; single-profile-handler"},
+		"E3 E9 no plugins":        {head, "default: > max-score-picker; single-profile-handler"},
 		"profile in order of file": {head + "plugins: [{type: queue-scorer}, {type: load-aware-scorer, name: b}, " +
 			"{type: decode-filter}]",
 			"default: decode-filter queue-scorer*1 b*1 > max-score-picker; single-profile-handler"},
 		"JSON": {"{\"apiVersion\": \"llm-d.ai/v1alpha1\",\n" +
 			"\t\"kind\": \"EndpointPickerConfig\", \"plugins\": [{\"type\": \"queue-scorer\"}]}",
 			"default: queue-scorer*1 > max-score-picker; single-profile-handler"},
-		"weight defaults to 1": {head + "plugins: [{type: queue-scorer}]\nschedulingProfiles: [{name: p, " +
+		"E8 weight defaults to 1": {head + "plugins: [{type: queue-scorer}]\nschedulingProfiles: [{name: p, " +
 			"plugins: [{pluginRef: queue-scorer}]}]", "p: queue-scorer*1 > max-score-picker; single-profile-handler"},
 		"a shadow beside the only profile": {head +
 			"plugins: [{type: queue-scorer}, {type: single-profile-handler}]\n" +
@@ -65,12 +65,12 @@ func TestLoad(t *testing.T) {
 			"p: > max-score-picker;s: queue-scorer*1 > max-score-picker; single-profile-handler"},
 		"first picker is shared": {head + "plugins: [{type: random-picker, name: r}, {type: max-score-picker}]\n" +
 			"schedulingProfiles: [{name: p}]", "p: > r; single-profile-handler"},
-		"picker before scorer": {head + "plugins: [{type: random-picker}, {type: queue-scorer, name: q}]\n" +
+		"E10 picker before scorer": {head + "plugins: [{type: random-picker}, {type: queue-scorer, name: q}]\n" +
 			"schedulingProfiles: [{name: p, plugins: [{pluginRef: random-picker}, {pluginRef: q, weight: 0}]}]",
 			"p: q*0 > random-picker; single-profile-handler"},
 		"handler by name": {head + "plugins: [{type: single-profile-handler, name: h}]",
 			"default: > max-score-picker; h"},
-		"older group": {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1),
+		"E2 older group": {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1),
 			"default: > max-score-picker; single-profile-handler"},
 		"older name of a type": {newHead + "plugins: [{type: by-label-selector}]\n" +
 			"schedulingProfiles: [{name: p, plugins: [{pluginRef: by-label-selector}]}]",
@@ -83,7 +83,7 @@ func TestLoad(t *testing.T) {
 			"[{priority: 0, maxBytes: 1G, maxRequests: \"5000\", orderingPolicyRef: fcfs-ordering-policy}], " +
 			"saturationDetector: {pluginRef: utilization-detector}}",
 			"default: > max-score-picker; single-profile-handler"},
-		"utilization detector by id": {head + "plugins: [{type: utilization-detector, name: u}]\n" +
+		"E5 utilization detector by id": {head + "plugins: [{type: utilization-detector, name: u}]\n" +
 			"saturationDetector: {pluginRef: u}", "default: u > max-score-picker; single-profile-handler"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +162,6 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false, nil},
 		ModelList:       "models-data-source",
 		EngineLabelKeys: []string{"engine"},
-		Trust:           Trust{By: TrustHeader, Headers: trustHeaders},
 		Warnings: []strictyaml.Problem{{Line: 1, Path: "apiVersion",
 			Text: "llm-d.ai/v1alpha1 is deprecated, write llm-d.ai/v1; " +
 				"signalbox config convert prints the file so"}},
@@ -349,10 +348,10 @@ func TestLoadWarns(t *testing.T) {
 			"requestHandler: {parsers: [{pluginRef: passthrough-parser}]}\n" +
 			"modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b}]}]}]",
 			"line 5: modelRewrites: no parser reads the models of requests, so this has no effect"},
-		"some weights": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 5}, " +
+		"D62 some weights": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 5}, " +
 			"{modelRewrite: c}]}]}]",
 			"line 3: modelRewrites[0].rules[0].targets: some have a weight and some have none, which counts as 1"},
-		"older parser": {head + "plugins: [{type: openai-parser}]\nparser: {pluginRef: openai-parser}",
+		"E6 older parser": {head + "plugins: [{type: openai-parser}]\nparser: {pluginRef: openai-parser}",
 			"line 4: parser: deprecated"},
 		"parser after all": {head + "plugins: [{type: openai-parser}, {type: passthrough-parser}]\n" +
 			"requestHandler: {parsers: [{pluginRef: passthrough-parser}, {pluginRef: openai-parser}]}",

@@ -20,7 +20,7 @@ schedulingProfiles:
 - name: default
   plugins: [{pluginRef: prefix-cache-affinity-filter}, {pluginRef: token-load-scorer, weight: 2}]
 `,
-		"prefill near decode": `
+		"E7 prefill near decode": `
 plugins:
 - type: endpoint-notification-source
 - type: topology-extractor
@@ -155,13 +155,14 @@ func TestAgentIdentityNamesFlows(t *testing.T) {
 // Parsers need no entry in plugins. Those of the reference's default hold if a file names none.
 func TestParsers(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"default": {"{}", "[openai-parser anthropic-parser vllmhttp-parser]"},
-		"one":     {"{parsers: [{pluginRef: sglanghttp-parser}]}", "[sglanghttp-parser]"},
-		"several": {
+		"E16 default": {"{}", "[openai-parser anthropic-parser vllmhttp-parser]"},
+		"one":         {"{parsers: [{pluginRef: sglanghttp-parser}]}", "[sglanghttp-parser]"},
+		"E15 several": {
 			"{parsers: [{pluginRef: anthropic-parser}, {pluginRef: openai-parser}, {pluginRef: passthrough-parser}]}",
 			"[anthropic-parser openai-parser]"},
-		"none":    {"{parsers: [{pluginRef: passthrough-parser}]}", "[]"},
-		"by name": {"{parsers: [{pluginRef: p}]}\nplugins: [{type: vllmhttp-parser, name: p}]", "[vllmhttp-parser]"},
+		"E17 none": {"{parsers: [{pluginRef: passthrough-parser}]}", "[]"},
+		"E14 by name": {"{parsers: [{pluginRef: p}]}\nplugins: [{type: vllmhttp-parser, name: p}]",
+			"[vllmhttp-parser]"},
 		"by type": {"{parsers: [{pluginRef: vllmhttp-parser}]}\nplugins: [{type: vllmhttp-parser, name: p}]",
 			"[vllmhttp-parser]"},
 	} {

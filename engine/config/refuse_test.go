@@ -31,8 +31,8 @@ func TestLoadRefuses(t *testing.T) {
 		"two producers": {head + "plugins: [{type: active-request-scorer}, {type: inflight-load-producer, name: a}, " +
 			"{type: inflight-load-producer, name: b}]", "line 3: plugins[0]: active-request-scorer reads " +
 			"inflight-requests, which a and b emit: name one of them"},
-		"not YAML":       {"a: b: c", "line 1: not readable as YAML: "},
-		"empty":          {"", "empty; without a configuration file the default"},
+		"E24 not YAML":   {"a: b: c", "line 1: not readable as YAML: "},
+		"E4 empty":       {"", "empty; without a configuration file the default"},
 		"only a comment": {"# nothing\n", "empty; "},
 		"null":           {"null", "empty; "},
 		"bad UTF-8": {head + "plugins:\n- type: queue-scorer\n  name: \"\xff\"\n",
@@ -82,9 +82,9 @@ func TestLoadRefuses(t *testing.T) {
 		"key twice, deep": {plugin("load-aware-scorer", "threshold: 1, threshold: 2"),
 			"line 5: plugins[0].parameters.threshold: this key stands twice"},
 		"key is a list": {head + "[a]: x", "line 3: .: got a key that is a list or a mapping"},
-		"unknown gate": {head + "featureGates: [flowControll]",
+		"E25 unknown gate": {head + "featureGates: [flowControll]",
 			`line 3: featureGates[0]: unknown feature gate "flowControll", known are flowControl and`},
-		"bad gate": {head + "featureGates: [flowControl=maybe]",
+		"E26 bad gate": {head + "featureGates: [flowControl=maybe]",
 			`line 3: featureGates[0]: got "flowControl=maybe", want flowControl=true or`},
 		"strategy of a fairness": {plugin("program-aware-fairness", "strategy: drr"),
 			`line 5: plugins[0].parameters.strategy: got "drr", want las`},
@@ -104,11 +104,11 @@ func TestLoadRefuses(t *testing.T) {
 		"gate off": {head + "featureGates: [haPopulateNonLeaderDatastore=false]",
 			"line 3: featureGates[0]: got "},
 		"type is a list": {head + "plugins: [{type: []}]", "line 3: plugins[0].type: got a list, want a string"},
-		"type far from all": {head + "plugins: [{type: zzz}]",
+		"E28 type far from all": {head + "plugins: [{type: zzz}]",
 			`line 3: plugins[0].type: unknown plugin type "zzz", known are active-request-scorer, `},
 		"no parameters": {plugin("queue-scorer", "x: 1"),
 			"line 5: plugins[0].parameters.x: unknown key, there are none"},
-		"parameters a list": {head + "plugins: [{type: queue-scorer, parameters: []}]",
+		"E29 parameters a list": {head + "plugins: [{type: queue-scorer, parameters: []}]",
 			"line 3: plugins[0].parameters: got a list, want a mapping"},
 		"number as text": {plugin("load-aware-scorer", "threshold: '5'"),
 			`line 5: plugins[0].parameters.threshold: got "5", want a whole number`},
@@ -143,7 +143,7 @@ func TestLoadRefuses(t *testing.T) {
 			"flowControl: {saturationDetector: {pluginRef: m}}",
 			"line 5: plugins[1].parameters.detectors[0]: queue-scorer is of type queue-scorer, want a saturation " +
 				"detector that is not made of others"},
-		"detector of itself": {newHead + "plugins:\n" +
+		"E31 detector of itself": {newHead + "plugins:\n" +
 			"- {type: max-saturation-detector, name: m, parameters: {detectors: [m]}}\n" +
 			"flowControl: {saturationDetector: {pluginRef: m}}",
 			"line 4: plugins[0].parameters.detectors[0]: m is of type max-saturation-detector, want a saturation"},
@@ -210,10 +210,10 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: dataLayer.peerDiscovery: has no effect yet"},
 		"sync interval": {head + "dataLayer: {crossReplicaSyncInterval: 1s}",
 			"line 3: dataLayer.crossReplicaSyncInterval: has no effect yet, only 200ms does"},
-		"no source": {head + "plugins: [{type: queue-scorer}]\ndataLayer: {sources: [{pluginRef: " +
+		"E40 no source": {head + "plugins: [{type: queue-scorer}]\ndataLayer: {sources: [{pluginRef: " +
 			"queue-scorer}]}", "line 4: dataLayer.sources[0].pluginRef: queue-scorer is of type queue-scorer, " +
 			"want document-data-source or endpoint-notification-source or metrics-data-source or models-data-source"},
-		"no extractor": {head + "plugins: [{type: metrics-data-source}]\n" +
+		"E41 no extractor": {head + "plugins: [{type: metrics-data-source}]\n" +
 			"dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: e}]}]}",
 			`line 4: dataLayer.sources[0].extractors[0].pluginRef: no plugin is named "e"`},
 		"wrong extractor": {head + "plugins: [{type: metrics-data-source}, {type: models-data-extractor}]\n" +
@@ -268,27 +268,27 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: plugins[4]: endpoint-attribute-scorer reads example.com/watts, which q and p emit: name one"},
 		"source twice": {head + "plugins: [{type: metrics-data-source, name: m}]\ndataLayer: {sources: " +
 			"[{pluginRef: m}, {pluginRef: m}]}", "line 4: dataLayer.sources[1]: a second source"},
-		"parser missing": {head + "requestHandler: {parsers: [{pluginRef: mine}]}",
+		"E45 parser missing": {head + "requestHandler: {parsers: [{pluginRef: mine}]}",
 			`line 3: requestHandler.parsers[0].pluginRef: no plugin is named "mine", add it to plugins`},
 		"parser of another name": {head + "plugins: [{type: queue-scorer, name: openai-parser}]\n" +
 			"requestHandler: {parsers: [{pluginRef: openai-parser}]}",
 			"line 4: requestHandler.parsers[0].pluginRef: openai-parser is of type queue-scorer, want openai-parser"},
-		"parser type": {head + "plugins: [{type: queue-scorer}]\nparser: {pluginRef: queue-scorer}",
+		"E44 parser type": {head + "plugins: [{type: queue-scorer}]\nparser: {pluginRef: queue-scorer}",
 			"line 4: parser.pluginRef: queue-scorer is of type queue-scorer, want " +
 				"openai-parser or anthropic-parser or vllmhttp-parser or sglanghttp-parser or passthrough-parser"},
-		"profile name": {head + "schedulingProfiles:\n- plugins: []",
+		"E32 profile name": {head + "schedulingProfiles:\n- plugins: []",
 			"line 4: schedulingProfiles[0].name: missing"},
-		"profile twice": {head + "schedulingProfiles: [{name: a}, {name: a}]",
+		"E35 profile twice": {head + "schedulingProfiles: [{name: a}, {name: a}]",
 			"line 3: schedulingProfiles[1].name: a stands twice"},
-		"two profiles": {head + "schedulingProfiles: [{name: a}, {name: b}]",
+		"E38 two profiles": {head + "schedulingProfiles: [{name: a}, {name: b}]",
 			"line 3: schedulingProfiles: got 2 profiles and no profile handler"},
-		"two for a single": {head + "plugins: [{type: single-profile-handler, name: h}]\n" +
+		"E39 two for a single": {head + "plugins: [{type: single-profile-handler, name: h}]\n" +
 			"schedulingProfiles: [{name: a}, {name: b}]", "line 4: schedulingProfiles: got 2 profiles, want one for h"},
 		"shadows alone": {head + "schedulingProfiles: [{name: a, shadow: true}]",
 			"line 3: schedulingProfiles: got 0 profiles and no profile handler"},
-		"two handlers": {head + "plugins:\n- {type: single-profile-handler}\n" +
+		"E37 two handlers": {head + "plugins:\n- {type: single-profile-handler}\n" +
 			"- {type: single-profile-handler, name: h}", "line 5: plugins[1]: h is a second profile handler"},
-		"two pickers": {head + "plugins:\n- {type: random-picker}\n- {type: max-score-picker}",
+		"E36 two pickers": {head + "plugins:\n- {type: random-picker}\n- {type: max-score-picker}",
 			"line 5: plugins[1]: max-score-picker is a second picker"},
 		"objective without a name": {newHead + "objectives:\n- priority: 3",
 			"line 4: objectives[0].name: missing"},
@@ -339,13 +339,13 @@ func TestLoadRefuses(t *testing.T) {
 				"as utilization-detector"},
 		"no quantity": {head + "flowControl: {maxBytes: lots}",
 			`line 3: flowControl.maxBytes: got "lots", want a quantity`},
-		"less than none": {head + "flowControl: {maxRequests: -1}",
+		"E52 less than none": {head + "flowControl: {maxRequests: -1}",
 			"line 3: flowControl.maxRequests: got -1, want 0 or more"},
-		"negative bytes": {head + "flowControl: {maxBytes: -1k}",
+		"E51 negative bytes": {head + "flowControl: {maxBytes: -1k}",
 			"line 3: flowControl.maxBytes: got -1000, want 0 or more"},
-		"band negative": {head + "flowControl: {priorityBands: [{priority: 0, maxBytes: -1}]}",
+		"E53 band negative": {head + "flowControl: {priorityBands: [{priority: 0, maxBytes: -1}]}",
 			"line 3: flowControl.priorityBands[0].maxBytes: got -1, want 0 or more"},
-		"band requests": {head + "flowControl: {priorityBands: [{priority: 0, maxRequests: -1}]}",
+		"E54 band requests": {head + "flowControl: {priorityBands: [{priority: 0, maxRequests: -1}]}",
 			"line 3: flowControl.priorityBands[0].maxRequests: got -1, want 0 or more"},
 		"band shares": {head + "flowControl:\n  priorityBands:\n  - {priority: 1, minShare: 0.6}\n  - {minShare: 0.4}",
 			"line 6: flowControl.priorityBands[1].minShare: the shares up to this one are 1 together, " +
@@ -355,7 +355,9 @@ func TestLoadRefuses(t *testing.T) {
 		"template share": {head + "flowControl: {defaultPriorityBand: {minShare: 0.1}}",
 			"line 3: flowControl.defaultPriorityBand.minShare: this may be many bands, " +
 				"want it at one of priorityBands"},
-		"template": {head + "flowControl: {defaultPriorityBand: {maxRequests: -1}}",
+		"E55 template's bytes": {head + "flowControl: {defaultPriorityBand: {maxBytes: -1}}",
+			"line 3: flowControl.defaultPriorityBand.maxBytes: got -1, want 0 or more"},
+		"E56 template": {head + "flowControl: {defaultPriorityBand: {maxRequests: -1}}",
 			"line 3: flowControl.defaultPriorityBand.maxRequests: got -1, want 0 or more"},
 		"high band": {head + "flowControl: {priorityBands: [{priority: 2147483648}]}",
 			"line 3: flowControl.priorityBands[0].priority: got 2147483648, want -2147483648 to 2147483647"},
@@ -374,9 +376,9 @@ func TestLoadRefuses(t *testing.T) {
 		"unlisted policy": {newHead +
 			"flowControl: {priorityBands: [{fairnessPolicyRef: round-robin-fairness-policy}]}",
 			`line 3: flowControl.priorityBands[0].fairnessPolicyRef: no plugin is named "round-robin-fairness-policy"`},
-		"unknown policy": {newHead + "flowControl: {usageLimitPolicyPluginRef: no-such-policy}",
+		"E42 unknown policy": {newHead + "flowControl: {usageLimitPolicyPluginRef: no-such-policy}",
 			`line 3: flowControl.usageLimitPolicyPluginRef: no plugin is named "no-such-policy"`},
-		"policy of another kind": {newHead + "plugins: [{type: edf-ordering-policy, name: edf}]\n" +
+		"E43 policy of another kind": {newHead + "plugins: [{type: edf-ordering-policy, name: edf}]\n" +
 			"flowControl: {defaultPriorityBand: {fairnessPolicyRef: edf}}",
 			"line 4: flowControl.defaultPriorityBand.fairnessPolicyRef: edf is of type edf-ordering-policy, want " +
 				"global-strict-fairness-policy or round-robin-fairness-policy or token-fairness-policy or " +

@@ -13,15 +13,15 @@ func TestDecide(t *testing.T) {
 		model string
 		want  string // "" = none
 	}{
-		"no rules":                  {nil, "a", ""},
+		"D63 no rules":              {nil, "a", ""},
 		"a rewrite without rules":   {[]Rewrite{{Name: "empty"}}, "a", ""},
 		"exact goes before all":     {list, "a", "ab"},
-		"of two the first":          {list, "b", "ab"},
-		"of another rewrite":        {list, "c", "bc"},
+		"D66 of two the first":      {list, "b", "ab"},
+		"D64 of another rewrite":    {list, "c", "bc"},
 		"of two for all the first":  {list, "d", "any"},
 		"a request without a model": {list, "", "any"},
 		"none matches":              {list[1:2:2][:1], "a", "late"},
-		"case counts":               {[]Rewrite{{"x", []Rule{{[]string{"a"}, to("t")}}}}, "A", ""},
+		"D65 case counts":           {[]Rewrite{{"x", []Rule{{[]string{"a"}, to("t")}}}}, "A", ""},
 		"no prefix":                 {[]Rewrite{{"x", []Rule{{[]string{"a"}, to("t")}}}}, "ab", ""},
 	}
 	for name, tc := range tests {
@@ -44,11 +44,11 @@ func TestDraws(t *testing.T) {
 		targets []Target
 		want    map[string]float64
 	}{
-		"one":       {[]Target{{"a", 7}}, map[string]float64{"a": 1}},
-		"equal":     {[]Target{{"a", 1}, {"b", 1}}, map[string]float64{"a": 0.5, "b": 0.5}},
-		"70 and 30": {[]Target{{"a", 70}, {"b", 30}}, map[string]float64{"a": 0.7, "b": 0.3}},
-		"none of 0": {[]Target{{"a", 0}, {"b", 3}, {"c", 0}}, map[string]float64{"b": 1}},
-		"three":     {[]Target{{"a", 1}, {"b", 2}, {"c", 1}}, map[string]float64{"a": 0.25, "b": 0.5, "c": 0.25}},
+		"D58 one":       {[]Target{{"a", 7}}, map[string]float64{"a": 1}},
+		"D59 equal":     {[]Target{{"a", 1}, {"b", 1}}, map[string]float64{"a": 0.5, "b": 0.5}},
+		"D60 70 and 30": {[]Target{{"a", 70}, {"b", 30}}, map[string]float64{"a": 0.7, "b": 0.3}},
+		"none of 0":     {[]Target{{"a", 0}, {"b", 3}, {"c", 0}}, map[string]float64{"b": 1}},
+		"D67 three":     {[]Target{{"a", 1}, {"b", 2}, {"c", 1}}, map[string]float64{"a": 0.25, "b": 0.5, "c": 0.25}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -146,8 +146,9 @@ func TestLastWordsThatAreFaultsAreOurs(t *testing.T) {
 		finish func(*schedule.Course, *schedule.Final)
 		want   string
 	}{
-		"nothing": {func(_ *schedule.Course, f *schedule.Final) { f.Destinations = nil }, "left no destination"},
-		"unknown": {func(_ *schedule.Course, f *schedule.Final) { f.Destinations[0].At = 2 }, "named endpoint 2 of 2"},
+		"D95 nothing": {func(_ *schedule.Course, f *schedule.Final) { f.Destinations = nil }, "left no destination"},
+		"unknown": {func(_ *schedule.Course, f *schedule.Final) { f.Destinations[0].At = 2 },
+			"named endpoint 2 of 2"},
 		"twice": {func(_ *schedule.Course, f *schedule.Final) { f.Destinations[0].At = 1 },
 			"named destination 1 twice"},
 		"stage": {func(_ *schedule.Course, f *schedule.Final) { f.Stages = []schedule.Stage{{Run: 2}} },

@@ -129,13 +129,13 @@ func TestPluginsRefuseRequests(t *testing.T) {
 		why     messages.Reason
 		detail  string
 	}{
-		"at its headers": {"headers 2", full, "a headers 2", messages.NoCapacity, "full"},
-		"not admitted":   {"admit 2", full, "a admit 2", messages.NoCapacity, "full"},
+		"at its headers":   {"headers 2", full, "a headers 2", messages.NoCapacity, "full"},
+		"D87 not admitted": {"admit 2", full, "a admit 2", messages.NoCapacity, "full"},
 		"without a detail": {"admit 2", schedule.Refusal{Reason: messages.InvalidRequest}, "a admit 2",
 			messages.InvalidRequest, "a refused it"},
-		"for a reason of others": {"admit 2", schedule.Refusal{Reason: messages.ClientGone}, "a admit 2",
+		"D85 for a reason of others": {"admit 2", schedule.Refusal{Reason: messages.ClientGone}, "a admit 2",
 			messages.Internal, "a refused it as rejected-context-cancelled"},
-		"once picked": {"pre-request 10.0.0.0:80 10.0.0.0:80 of 2, kept 1", full,
+		"D84 once picked": {"pre-request 10.0.0.0:80 10.0.0.0:80 of 2, kept 1", full,
 			"a pre-request 10.0.0.0:80 10.0.0.0:80 of 2, kept 1", messages.NoCapacity, "full"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,12 +178,14 @@ func TestScreenersHoldForAllProfiles(t *testing.T) {
 			t.Errorf("run %d: %s", i, got)
 		}
 	}
-	s, calls2 := visited(t, 2, &visitor{name: "a", drops: []int{0}}, &visitor{name: "b", drops: []int{1}},
-		&visitor{name: "c"})
-	s.failed(s.run(), messages.NoEndpoints, "screener b left no endpoint")
-	if last := (*calls2)[len(*calls2)-1]; last != "b screen 2" {
-		t.Errorf("the last call was %s", last)
-	}
+	t.Run("D91 screeners leave none", func(t *testing.T) {
+		s, calls := visited(t, 2, &visitor{name: "a", drops: []int{0}}, &visitor{name: "b", drops: []int{1}},
+			&visitor{name: "c"})
+		s.failed(s.run(), messages.NoEndpoints, "screener b left no endpoint")
+		if last := (*calls)[len(*calls)-1]; last != "b screen 2" {
+			t.Errorf("the last call was %s", last)
+		}
+	})
 }
 
 // squares produces the square of a queue, and something that nothing reads.
@@ -354,11 +356,11 @@ func TestRequestsThatAskForACachedPrompt(t *testing.T) {
 		held        int
 		want        messages.Reason
 	}{
-		"held":       {true, true, 1, messages.NoReason},
-		"not held":   {true, true, 0, messages.NotCached},
-		"unknown":    {true, false, 1, messages.NotCached},
-		"not asked":  {false, true, 0, messages.NoReason},
-		"none reads": {false, false, 0, messages.NoReason},
+		"D53 held":      {true, true, 1, messages.NoReason},
+		"D54 not held":  {true, true, 0, messages.NotCached},
+		"D55 unknown":   {true, false, 1, messages.NotCached},
+		"D56 not asked": {false, true, 0, messages.NoReason},
+		"none reads":    {false, false, 0, messages.NoReason},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 1)

@@ -1,0 +1,36 @@
+package parsers_test
+
+import (
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/adapters/parsers"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// A path is of the format whose suffix it has, from the beginning of a name on; slashes at its ends do not count.
+// A path of no format is read by none.
+func TestSuffixes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		formats parsers.Formats
+		path    string
+		want    messages.API
+		read    bool
+	}{
+		"D16 exact":                 {parsers.OpenAI, "completions", messages.CompletionAPI, true},
+		"D17 D18 D19 leading slash": {parsers.OpenAI, "/completions", messages.CompletionAPI, true},
+		"D20 D25 behind a version": {parsers.OpenAI | parsers.Anthropic,
+			"/v1/chat/completions", messages.ChatAPI, true},
+		"D22 D28 no match":           {parsers.OpenAI, "/v1/other", 0, false},
+		"D23 D24 D27 trailing slash": {parsers.OpenAI | parsers.Anthropic, "/v1/messages/", messages.MessagesAPI, true},
+		"D30 the longest": {parsers.SGLang | parsers.VLLM,
+			"/inference/v1/generate", messages.TokensAPI, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got messages.Request
+			err := parser.Of(tc.formats).Parse(tc.path, jsonType, "", []byte(`{"model":"m"}`), &got)
+			if err != nil || got.Form.API != tc.want || (got.Model != "") != tc.read {
+				t.Errorf("API %v, model %q, error %v; want API %v", got.Form.API, got.Model, err, tc.want)
+			}
+		})
+	}
+}

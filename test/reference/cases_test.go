@@ -1,0 +1,109 @@
+package reference
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// series are the numbers of the cases: the first and the last ones of each letter, without those that stand for a
+// plugin that is not there yet.
+var series = []struct {
+	letter      string
+	first, last int
+}{{"A", 1, 19}, {"C", 1, 12}, {"C", 15, 15}, {"D", 1, 20}, {"D", 22, 25}, {"D", 27, 110}, {"E", 1, 57}}
+
+// line is a line of the table in README.md.
+type line struct{ number, verdict, file, reason string }
+
+// TestCases holds the table to be whole and true.
+func TestCases(t *testing.T) {
+	readme := read(t, "README.md")
+	differences := strings.Join(strings.Fields(read(t, "../../deploy/docs/differences.md")), " ")
+	named := rows(t)
+	var got []string
+	for _, l := range lines(t, readme) {
+		got = append(got, l.number)
+		switch {
+		case l.verdict != "green" && l.verdict != "differs":
+			t.Errorf("%s is %q, want green or differs", l.number, l.verdict)
+		case l.verdict == "green" && (l.file == "" || l.reason != ""):
+			t.Errorf("%s is green, want a test and no reason", l.number)
+		case l.verdict == "differs" && (l.reason == "" || !strings.Contains(differences, l.reason)):
+			t.Errorf("%s differs for %q, which differences.md does not say", l.number, l.reason)
+		}
+		if where := named[l.number]; l.file != "" && !slices.Equal(where, []string{l.file}) {
+			t.Errorf("%s is said to be in %s; rows of tests with its number are in %v", l.number, l.file, where)
+		}
+		delete(named, l.number)
+	}
+	var want []string
+	for _, s := range series {
+		for n := s.first; n <= s.last; n++ {
+			want = append(want, fmt.Sprint(s.letter, n))
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the table has the numbers %v, want %v", got, want)
+	}
+	if len(named) > 0 {
+		t.Errorf("rows of tests have numbers that the table lacks: %v", named)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func lines(t *testing.T, readme string) []line {
+	t.Helper()
+	_, table, _ := strings.Cut(readme, "\n|---|---|---|---|---|\n")
+	var out []line
+	for row := range strings.Lines(table) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(row), "|"), "|")
+		if len(cells) != 5 {
+			t.Fatalf("%q has %d cells, want 5", row, len(cells))
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		out = append(out, line{cells[0], cells[2], strings.Trim(cells[3], "`"), cells[4]})
+	}
+	return out
+}
+
+// rowName is the name of a row of a test that shows cases, such as "D17 D18 leading slash".
+var rowName = regexp.MustCompile(`"((?:[A-E][1-9]\d* )+)[^"\n]*"[,:}]`)
+
+// rows returns, for each number, the files with a row that has it in its name, once for each such row.
+func rows(t *testing.T) map[string][]string {
+	t.Helper()
+	const root = "../.."
+	out := map[string][]string{}
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		for _, m := range rowName.FindAllStringSubmatch(read(t, path), -1) {
+			for _, number := range strings.Fields(m[1]) {
+				file, _ := filepath.Rel(root, path)
+				out[number] = append(out[number], filepath.ToSlash(file))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
