@@ -202,7 +202,8 @@ func TestArguments(t *testing.T) {
 			"--max-ejection-percent=12.5", "--max-held-bytes=1073741824", "--secure-serving=false", "--v=3",
 			"--xds-port=18000"},
 		"elected": {"serve", "--pool-name=llama", "--pool-namespace=prod", "--config-file=/config/mine.yaml",
-			"--grpc-port=9002", "--grpc-health-port=9003", "--metrics-port=9090", "--ha-enable-leader-election"},
+			"--grpc-port=9002", "--grpc-health-port=9003", "--metrics-port=9090", "--ha-enable-leader-election",
+			"--events=true"},
 		"shared": {"serve", "--pool-name=llama", "--pool-namespace=prod", "--config-file=/config/payload-agnostic.yaml",
 			"--grpc-port=9002", "--grpc-health-port=9003", "--metrics-port=9090"},
 	} {

@@ -49,10 +49,17 @@ func neverBoth(t *testing.T, a, b *picker) (stop func()) {
 	}
 }
 
-// standsBy checks that a picker is live and not ready, says who leads, and answers what reaches it.
+// standsBy checks that a picker that knows the endpoint a is live and not ready, says who leads, and answers what
+// reaches it.
 func (p *picker) standsBy(holds string) {
 	p.t.Helper()
 	p.knows("a-rank-0 10.0.0.1:8000")
+	p.follows(holds)
+}
+
+// follows is standsBy of a picker whose pages want a token.
+func (p *picker) follows(holds string) {
+	p.t.Helper()
 	eventually(p.t, "/readyz says "+holds, func() bool { return strings.Contains(p.page("/readyz"), holds) })
 	p.ready(false)
 	if got, status, text := p.pick(); status != http.StatusOK || !strings.HasPrefix(got, "10.0.0.1:") {

@@ -2,29 +2,28 @@ package kube
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v3"
 )
 
-// plurals are the kinds of deploy/kubernetes, as paths have them. Those of the cluster have no namespace.
+// plurals are the kinds of deploy/kubernetes and deploy/helm, as paths have them. Those of the cluster have no
+// namespace.
 var plurals = map[string]string{
 	"ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": "rolebindings", "Service": "services",
 	"Deployment": "deployments", "NetworkPolicy": "networkpolicies", "InferencePool": "inferencepools",
-	"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
+	"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "ConfigMap": "configmaps",
+	"Secret": "secrets", "PodDisruptionBudget": "poddisruptionbudgets", "ServiceMonitor": "servicemonitors",
+	"HorizontalPodAutoscaler": "horizontalpodautoscalers", "InferenceObjective": "inferenceobjectives",
 }
 
 // manifests returns what kustomize makes of a folder of deploy/kubernetes and of components, in the namespace of the
 // test.
-func (s *space) manifests(folder string, components ...string) (all []object) {
+func (s *space) manifests(folder string, components ...string) []object {
 	s.t.Helper()
 	base, err := filepath.Abs(filepath.Join("../../deploy/kubernetes", folder))
 	if err != nil {
@@ -50,18 +49,7 @@ func (s *space) manifests(folder string, components ...string) (all []object) {
 	if err != nil {
 		s.t.Fatalf("kustomize: %v\n%s", err, &problems)
 	}
-	documents := yaml.NewDecoder(bytes.NewReader(built))
-	for {
-		var o object
-		err := documents.Decode(&o)
-		if errors.Is(err, io.EOF) {
-			return all
-		}
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		all = append(all, o)
-	}
+	return s.documents(string(built))
 }
 
 // create creates an object, or only asks whether it could be. Fields that the API server does not know are errors.
@@ -113,9 +101,7 @@ func TestManifests(t *testing.T) {
 			folder, components := strings.Fields(name)[0], strings.Fields(name)[1:]
 			s := newSpace(t, shared)
 			s.pod("a", "10.0.0.1", map[string]string{"app": "llama"}, nil)
-			s.merge("/api/v1/namespaces/"+s.name, object{"metadata": object{"labels": object{
-				"pod-security.kubernetes.io/enforce": "restricted",
-			}}})
+			s.restricted()
 			deployment := s.apply(s.manifests(folder, components...))
 			spec := deployment["spec"].(object)
 			template := spec["template"].(object)["spec"].(object)

@@ -1,0 +1,175 @@
+package kube
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// ownImage are the values of the image, which the chart of the reference and this one both have.
+const ownImage = "router.epp.image.registry=registry.example.com,router.epp.image.repository=signalbox," +
+	"router.epp.image.tag=v1"
+
+// probed checks what the kubelet would find by the probes of a Deployment.
+func (p *picker) probed(d installed, ready bool) {
+	p.t.Helper()
+	for probe, want := range map[string]bool{"livenessProbe": true, "readinessProbe": ready} {
+		service := d.at(container + probe + ".grpc.service").(string)
+		eventually(p.t, probe+", which asks for "+service, func() bool { return p.serving(service) == want })
+	}
+}
+
+// unhindered checks that a picker has missed no right.
+func (p *picker) unhindered() {
+	p.t.Helper()
+	if line, _ := p.log.with("forbidden"); line != "" {
+		p.t.Errorf("a right is missing: %s", line)
+	}
+}
+
+// reference installs what the reference's chart has in a cluster, with its own image.
+func (s *space) reference(replicas int) {
+	s.t.Helper()
+	s.pod("a", "10.0.0.1", map[string]string{"app": "llama"}, nil)
+	s.mustHelm("install", "llama", "testdata/reference", "--set", "router.modelServers.matchLabels.app=llama",
+		"--set", fmt.Sprint("router.epp.replicas=", replicas))
+}
+
+// Only the image of the reference's chart is another one: with its arguments, its account and its probes pickers serve.
+func TestUpgradeOfTheImageAlone(t *testing.T) {
+	for replicas, name := range map[int]string{1: "alone", 2: "with a standby"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpace(t, shared)
+			s.reference(replicas)
+			before := s.deployed()
+			s.mustHelm("upgrade", "llama", "testdata/reference", "--reuse-values", "--set", ownImage)
+			d := s.deployed()
+			d.has(map[string]any{
+				container + "image": "registry.example.com/signalbox:v1",
+				container + "args":  before.at(container + "args"),
+			})
+			first := d.picker("llama-epp-6d5f-a")
+			first.serves("10.0.0.1:8000")
+			first.probed(d, true)
+			if replicas > 1 {
+				second := d.picker("llama-epp-6d5f-b")
+				second.follows("not the leader: llama-epp-6d5f-a leads")
+				second.probed(d, false)
+				second.unhindered()
+			}
+			first.unhindered()
+			reader := s.tokenOf("llama-epp") // its chart has Prometheus read with this account
+			first.answers(reader, http.StatusOK)
+		})
+	}
+}
+
+// The lease of the reference is respected while it lasts, and taken when it does not.
+func TestUpgradeKeepsTheLease(t *testing.T) {
+	s := newSpace(t, shared)
+	s.reference(2)
+	name := "epp-" + s.name + "-llama.llm-d.ai"
+	s.must(http.MethodPost, s.leases(), "", object{
+		"metadata": object{"name": name},
+		"spec": object{
+			"holderIdentity": "llama-epp-5b9c-z", "leaseDurationSeconds": 15, "leaseTransitions": 3,
+			"acquireTime": "2026-01-01T00:00:00.000000Z",
+			"renewTime":   time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"),
+		},
+	})
+	p := s.deployed().picker("llama-epp-6d5f-a")
+	p.follows("not the leader: llama-epp-5b9c-z leads")
+	s.merge(s.leases()+"/"+name, object{"spec": object{"holderIdentity": ""}}) // as the reference does when it ends
+	t.Logf("ready %v after the reference gave the lease up", p.ready(true))
+	lease := s.must(http.MethodGet, s.leases()+"/"+name, "", nil)["spec"].(map[string]any)
+	if lease["holderIdentity"] != "llama-epp-6d5f-a" || lease["leaseTransitions"] != float64(4) {
+		t.Errorf("the lease is %v, want one more transition, to llama-epp-6d5f-a", lease)
+	}
+	p.unhindered()
+}
+
+// A release of the reference's chart is upgraded to this one with the same values, in place, and rolled back. Objects
+// that others know of stay, and of the pickers before and after one leads at a time.
+func TestUpgradeOfTheChart(t *testing.T) {
+	s := newSpace(t, shared)
+	s.reference(2)
+	before := s.deployed()
+	pool := s.must(http.MethodGet, s.pools(poolGroup)+"/llama", "", nil)
+	old := before.picker("llama-epp-5b9c-z")
+	old.serves("10.0.0.1:8000")
+
+	s.mustHelm("upgrade", "llama", chart, "--reset-then-reuse-values", "--set", ownImage)
+	after := s.deployed()
+	after.has(map[string]any{
+		"metadata.uid": before.at("metadata.uid"), "spec.selector": before.at("spec.selector"),
+		"spec.strategy.type": "RollingUpdate", "spec.replicas": 2,
+		container + "image":                  "registry.example.com/signalbox:v1",
+		container + "lifecycle.preStop.exec": nil, container + "readinessProbe.initialDelaySeconds": nil,
+		"spec.template.spec.containers.1": nil, "spec.template.spec.securityContext.runAsNonRoot": true,
+	})
+	if now := s.must(http.MethodGet, s.pools(poolGroup)+"/llama", "", nil); !sameUID(now, pool) ||
+		fmt.Sprint(now["spec"]) != fmt.Sprint(pool["spec"]) {
+		t.Errorf("the InferencePool is %v, was %v", now, pool)
+	}
+	roles := rbac + "namespaces/" + s.name + "/roles/llama-epp"
+	if !s.gone(roles+"-sa") || !s.gone(roles+"-non-sa") || !s.gone(roles+"-leader-election") {
+		t.Error("roles of the reference are left")
+	}
+	fresh := after.picker("llama-epp-6d5f-a")
+	fresh.follows("not the leader: llama-epp-5b9c-z leads")
+	stop := neverBoth(t, old, fresh)
+	_ = old.cmd.Process.Signal(syscall.SIGTERM)
+	t.Logf("ready %v after the picker of the reference's chart was asked to end", fresh.ready(true))
+	stop()
+	fresh.serves("10.0.0.1:8000")
+	fresh.unhindered()
+
+	s.mustHelm("rollback", "llama", "1")
+	back := s.deployed()
+	back.has(map[string]any{"metadata.uid": before.at("metadata.uid"), "spec": before.at("spec")})
+	policy := "/apis/networking.k8s.io/v1/namespaces/" + s.name + "/networkpolicies/llama-epp"
+	if !s.gone(policy) || !s.gone(roles) {
+		t.Error("the NetworkPolicy or the Role of this chart is left")
+	}
+	_ = fresh.cmd.Process.Signal(syscall.SIGTERM)
+	again := back.picker("llama-epp-5b9c-y")
+	again.serves("10.0.0.1:8000")
+	again.unhindered()
+}
+
+func sameUID(a, b object) bool {
+	return a["metadata"].(map[string]any)["uid"] == b["metadata"].(map[string]any)["uid"]
+}
+
+// Both pods of an elected Deployment are asked to end while both new ones are up, as its strategy and its pause have
+// it. One of the new ones is ready, and what reaches the old leader is answered.
+func TestUpdateOfLeaderAndStandby(t *testing.T) {
+	s := newSpace(t, shared)
+	s.pod("a", "10.0.0.1", vllm, nil)
+	s.pool(8000)
+	start := func(name string) *picker {
+		t.Setenv("POD_NAME", name)
+		return startPicker(t, s.inPool(elected, "--drain-delay=6s", "--drain-timeout=8s")...)
+	}
+	leader := start("old-a")
+	leader.ready(true)
+	standby := start("old-b")
+	standby.standsBy("not the leader: old-a leads")
+	first, second := start("new-a"), start("new-b")
+	first.standsBy("not the leader: old-a leads")
+	second.standsBy("not the leader: old-a leads")
+	stopPicks := leader.pickAlways()
+	_ = leader.cmd.Process.Signal(syscall.SIGTERM)
+	_ = standby.cmd.Process.Signal(syscall.SIGTERM)
+	took := eventually(t, "a new one is ready", func() bool { return first.isReady() || second.isReady() })
+	t.Logf("a new picker is ready %v after both old ones were asked to end", took)
+	if n := stopPicks(); n < 1 {
+		t.Error("the old leader picked nothing meanwhile")
+	}
+	if text := first.page("/readyz") + second.page("/readyz"); !strings.Contains(text, "leads") {
+		t.Errorf("none of the new ones stands by: %s", text)
+	}
+}
