@@ -27,10 +27,10 @@ func (s *space) clusterGrant(name string, rule object) (revoke func()) {
 	return func() { s.remove(path + "/clusterrolebindings/" + role) }
 }
 
-// reviewer gives a service account the right to review tokens.
-func (s *space) reviewer(name string) {
+// reviewer gives the service account picker the right to review tokens.
+func (s *space) reviewer() {
 	s.t.Helper()
-	s.clusterGrant(name, object{
+	s.clusterGrant("picker", object{
 		"apiGroups": []string{"authentication.k8s.io", "authorization.k8s.io"},
 		"resources": []string{"tokenreviews", "subjectaccessreviews"}, "verbs": []string{"create"},
 	})
@@ -103,7 +103,7 @@ func TestTokensOfTheMetricsPort(t *testing.T) {
 	p.gets("/readyz", "", 200)
 	p.gets("/metrics", prometheus, 503)
 	p.says("tokenreviews.authentication.k8s.io")
-	s.reviewer("picker")
+	s.reviewer()
 	p.answers(prometheus, 200)
 	for range 3 {
 		for _, path := range []string{"/metrics", "/debug/endpoints"} {
@@ -129,7 +129,7 @@ func TestTokensOfTheMetricsPort(t *testing.T) {
 func TestReviewsAreKept(t *testing.T) {
 	s := newSpace(t, shared)
 	p, m := guarded(t, s)
-	s.reviewer("picker")
+	s.reviewer()
 	prometheus, revoke := s.reader("prometheus", "/metrics")
 	late, _ := s.reader("late", "/metrics")
 	p.answers(prometheus, 200)

@@ -103,7 +103,7 @@ func TestCallsStayWithinTheRoles(t *testing.T) {
 	for _, r := range inNamespace {
 		s.grant(r.group, r.resource, r.verbs...)
 	}
-	s.reviewer("picker")
+	s.reviewer()
 	reader, _ := s.reader("reader", "/metrics")
 	user := "system:serviceaccount:" + s.name + ":picker"
 	remains := playAll(t, s, s.kubeconfigOf(t, token), reader)

@@ -144,6 +144,7 @@ func newRoot(opts ...Option) *cobra.Command {
 		newPlugins(p.catalogue),
 		newConfig(p.catalogue),
 		newVersion(), newTree(), newDemo(), newConformance(), newEnvoyConfig(p.catalogue),
+		newPreflight(p.catalogue),
 	)
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Version}}\n")

@@ -22,7 +22,7 @@ type group struct {
 
 // commandGroups holds the subcommands in the order of help. Those of no group come last.
 var commandGroups = []group{
-	{"Serving", []string{"up", "serve", "envoy-config"}},
+	{"Serving", []string{"up", "serve", "envoy-config", "preflight"}},
 	{"Configuration", []string{"config", "plugins"}},
 	{"A running picker", []string{"endpoints", "requests", "top", "explain", "conformance"}},
 	{"Without model servers", []string{"demo", "sim"}},
