@@ -97,6 +97,11 @@ const (
 	MessagesAPI  // messages of Anthropic
 	TokensAPI    // /inference/v1/generate of vLLM
 	GenerateAPI  // /generate of SGLang
+	EngineAPI    // Generate of vLLM, for gRPC
+	// EngineEmbedAPI is Embed of vLLM, for gRPC. Its answers have no output tokens.
+	EngineEmbedAPI
+	VertexChatAPI      // chat completions in a call to Vertex, for gRPC
+	VertexResponsesAPI // responses in a call to Vertex, for gRPC
 )
 
 // Subset restricts a request to some endpoints of the pool.

@@ -75,8 +75,10 @@ func rB(body string, eos bool) *ask {
 		EndOfStream: eos}}}
 }
 
-func rT() *ask {
-	return &ask{Request: &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{}}}
+func rT(lines ...string) *ask {
+	return &ask{Request: &extprocv3.ProcessingRequest_ResponseTrailers{
+		ResponseTrailers: &extprocv3.HttpTrailers{Trailers: headerMap(lines...)},
+	}}
 }
 
 // withMeta adds filter metadata to a message.

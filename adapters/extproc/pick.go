@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/adapters/extproc/grpcstatus"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -87,6 +88,9 @@ func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFaile
 	if !ok {
 		target = facts.target.text
 		ok = target != "" && target != req.Model
+	}
+	if grpcstatus.IsType(facts.contentType) { // the lengths within its message would have to change too
+		return messages.PickFailed{}
 	}
 	if !ok || req.Model == "" && (req.Form.API == messages.UnknownAPI || req.Form.API == messages.GenerateAPI) {
 		return messages.PickFailed{}

@@ -8,12 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/adapters/extproc/grpcstatus"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // refusal is the form that a reason has for a client of the OpenAI API. This is the only place where a reason becomes
-// a status.
+// a status; a client of gRPC gets the one that stands for it.
 type refusal struct {
 	status  int
 	kind    string // error.type
@@ -155,11 +156,16 @@ func (st *stream) sendRefusal(m messages.PickFailed) bool {
 		r = refusals[m.Reason]
 	}
 	st.srv.cfg.Metrics.refusals[m.Reason].Inc()
-	frame := wire.AppendImmediate(nil, &wire.Immediate{
-		Status: r.status, Headers: st.refusalHeaders(r, m), Body: refusalBody(st.request.facts.path(), r, m),
-		Details: "signalbox_" + m.Reason.String(),
-	})
-	st.out.SetFrame(frame)
+	answer := wire.Immediate{
+		Status: r.status, Headers: st.refusalHeaders(r, m), Details: "signalbox_" + m.Reason.String(),
+	}
+	if grpcstatus.IsType(st.request.facts.contentType) {
+		refuseCall(&answer, r, m)
+	} else {
+		answer.Body = refusalBody(st.request.facts.path(), r, m)
+		answer.Headers = append(answer.Headers, wire.Header{Key: "content-type", Value: "application/json"})
+	}
+	st.out.SetFrame(wire.AppendImmediate(nil, &answer))
 	_ = st.wire.Send(&st.out) // it fails only if the proxy is gone, and then no client waits
 	return true
 }
@@ -171,7 +177,6 @@ func (st *stream) refusalHeaders(r refusal, m messages.PickFailed) []wire.Header
 		st.begin()
 	}
 	h := []wire.Header{
-		{Key: "content-type", Value: "application/json"},
 		{Key: reasonHeader, Value: m.Reason.String()},
 		{Key: requestIDHeader, Value: st.name},
 	}
@@ -185,12 +190,27 @@ func (st *stream) refusalHeaders(r refusal, m messages.PickFailed) []wire.Header
 	return h
 }
 
+// refuseCall makes a refusal one for a client of gRPC: headers alone, which are trailers to it, under the HTTP status
+// 200.
+func refuseCall(answer *wire.Immediate, r refusal, m messages.PickFailed) {
+	answer.Status, answer.GRPC = http.StatusOK, int(grpcstatus.Of(r.status))
+	answer.Headers = append(answer.Headers,
+		wire.Header{Key: "content-type", Value: grpcstatus.ContentType},
+		wire.Header{Key: grpcstatus.Key, Value: strconv.Itoa(answer.GRPC)},
+		wire.Header{Key: grpcstatus.MessageKey, Value: grpcstatus.Message(refusalText(r, m))})
+}
+
+// refusalText returns what a refusal says to a person.
+func refusalText(r refusal, m messages.PickFailed) string {
+	if m.Detail == "" {
+		return r.message
+	}
+	return r.message + ": " + m.Detail
+}
+
 // refusalBody returns the error object of the API to which a path belongs: the Anthropic API, or else the OpenAI API.
 func refusalBody(path string, r refusal, m messages.PickFailed) []byte {
-	text := r.message
-	if m.Detail != "" {
-		text += ": " + m.Detail
-	}
+	text := refusalText(r, m)
 	var body any = errorBody{errorObject{Message: text, Type: r.kind, Code: m.Reason.String()}}
 	if strings.HasSuffix(path, anthropicPath) || strings.HasSuffix(path, anthropicPath+"/count_tokens") {
 		kind := cmp.Or(anthropicKinds[r.status], r.kind)

@@ -3,6 +3,7 @@ package extproc
 import (
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/signalbox-epp/signalbox/adapters/extproc/grpcstatus"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -143,6 +145,60 @@ func TestRefusalsOfTheAnthropicAPI(t *testing.T) {
 		if !strings.Contains(got, `"type":"`+want+`"`) {
 			t.Errorf("%v: got %s, want type %s", reason, got, want)
 		}
+	}
+}
+
+// Clients of gRPC get headers alone, under the HTTP status 200, whatever the reason.
+func TestRefusalsOfCalls(t *testing.T) {
+	for _, reason := range reasons() {
+		if unanswered[reason] {
+			continue
+		}
+		m := messages.PickFailed{Reason: reason, Detail: "50%\n", RetryAfter: time.Second}
+		r := newRig(setup{script: fail(m)})
+		all := converse(t, r.serve(t), qH(more, "content-type: application/grpc+proto"), qB("{}", last))
+		i := all[0].GetImmediateResponse()
+		code := grpcstatus.Of(refusals[reason].status)
+		want := map[string]string{
+			"content-type": "application/grpc", "grpc-status": strconv.Itoa(int(code)),
+			"grpc-message": refusals[reason].message + ": 50%25%0A", "retry-after": "1",
+			reasonHeader: reason.String(), requestIDHeader: "0000000000000abc-1",
+		}
+		if diff := cmp.Diff(want, headers(t, i.GetHeaders())); diff != "" {
+			t.Errorf("%v: headers, want -, got +:\n%s", reason, diff)
+		}
+		if i.GetStatus().GetCode() != 200 || i.GetGrpcStatus().GetStatus() != uint32(code) || code == 0 ||
+			len(i.GetBody()) > 0 {
+			t.Errorf("%v: status %d, gRPC %d, body %q; want 200, %d, and none", reason, i.GetStatus().GetCode(),
+				i.GetGrpcStatus().GetStatus(), i.GetBody(), code)
+		}
+	}
+}
+
+// An error of gRPC is one of the server, wherever it is told, though the HTTP status is 200.
+func TestErrorsOfCalls(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent []*ask
+		want []string
+	}{
+		"headers alone": {[]*ask{rH(last, ":status: 200", "grpc-status: 14")}, []string{"started 503",
+			"ended 0 0/0/0"}},
+		"trailers": {[]*ask{rH(more, ":status: 200"), rB("x", more), rT("grpc-status: 8")},
+			[]string{"started 200", "first", "error 429", "ended 1 0/0/0"}},
+		"none": {[]*ask{rH(more, ":status: 200"), rB("x", more), rT("grpc-status: 0")},
+			[]string{"started 200", "first", "ended 1 0/0/0"}},
+		"the HTTP status": {[]*ask{rH(last, ":status: 502", "grpc-status: 14")}, []string{"started 502",
+			"ended 0 0/0/0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{})
+			converse(t, r.serve(t), append([]*ask{qH(more, "content-type: application/grpc"), qB("{}", last)},
+				c.sent...)...)
+			got := r.only(t).lines()
+			if diff := cmp.Diff(c.want, got[:len(got)-1]); diff != "" {
+				t.Errorf("told, want -, got +:\n%s", diff)
+			}
+		})
 	}
 }
 

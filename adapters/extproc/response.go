@@ -1,10 +1,12 @@
 package extproc
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/adapters/extproc/grpcstatus"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -85,12 +87,16 @@ func (st *stream) onResponseHeaders(e event) error {
 	return nil
 }
 
-// readResponse reads the headers of a response. encoded says that the bytes of its body are not its text.
+// readResponse reads the headers of a response. encoded says that the bytes of its body are not its text. The status
+// of an error of gRPC is the HTTP status that it stands for.
 func readResponse(in *wire.Request) (status int, contentType string, encoded bool) {
+	failed := 0
 	in.Headers(func(key, value []byte) bool {
 		switch string(key) {
 		case ":status":
 			status, _ = strconv.Atoi(string(value))
+		case grpcstatus.Key:
+			failed = grpcstatus.HTTP(value)
 		case "content-type":
 			contentType = string(value)
 		case "content-encoding":
@@ -98,6 +104,9 @@ func readResponse(in *wire.Request) (status int, contentType string, encoded boo
 		}
 		return true
 	})
+	if failed > 0 && status == http.StatusOK {
+		status = failed
+	}
 	return status, contentType, encoded
 }
 
@@ -305,6 +314,7 @@ func (st *stream) onResponseTrailers() error {
 	if st.moveResponse(trailersCame) == ignored {
 		return nil
 	}
+	st.tellFailedCall()
 	if err := st.answerHeldBack(); err != nil {
 		return err
 	}
@@ -313,6 +323,23 @@ func (st *stream) onResponseTrailers() error {
 	}
 	st.onResponseEnd()
 	return nil
+}
+
+// tellFailedCall tells the cycle of an error that the trailers tell, as those of gRPC do.
+func (st *stream) tellFailedCall() {
+	told := &st.response.told
+	if st.cycle == nil || told.errorStatus != 0 {
+		return
+	}
+	st.in.Headers(func(key, value []byte) bool {
+		if string(key) == grpcstatus.Key {
+			told.errorStatus = grpcstatus.HTTP(value)
+		}
+		return true
+	})
+	if told.errorStatus != 0 {
+		st.cycle.Post(messages.ErrorSeen{Status: told.errorStatus})
+	}
 }
 
 // onResponseEnd tells the cycle of the end, after it was answered.

@@ -84,7 +84,12 @@ func (r *reader) answer() messages.AnswerForm {
 // ownForm reports whether the bytes of an answer say nothing of its tokens: a stream of SGLang repeats the text with
 // each event, an answer of responses repeats what it was asked, and one of token ids has no text.
 func (answerForm) ownForm(api messages.API) bool {
-	return api == messages.GenerateAPI || api == messages.ResponsesAPI || api == messages.TokensAPI
+	switch api {
+	case messages.GenerateAPI, messages.ResponsesAPI, messages.TokensAPI, messages.EngineAPI, messages.EngineEmbedAPI:
+		return true
+	default:
+		return false
+	}
 }
 
 func upTo255(n int) uint8 { return uint8(min(max(n, 0), math.MaxUint8)) }

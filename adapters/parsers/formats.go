@@ -19,26 +19,45 @@ const (
 	VLLM
 	// SGLang is what SGLang has beside: /generate.
 	SGLang
+	// VLLMGRPC is vLLM's own service for gRPC: its methods Generate and Embed.
+	VLLMGRPC
+	// VertexAI is the service for predictions of Vertex, for gRPC, whose calls wrap JSON of the API of OpenAI.
+	VertexAI
 )
 
 // Every is the set of all formats.
-const Every = OpenAI | Anthropic | VLLM | SGLang
+const Every = OpenAI | Anthropic | VLLM | SGLang | VLLMGRPC | VertexAI
 
 type format uint8
 
 const (
-	unknownFormat    format = iota
-	namedFormat             // of which only the model is read: the request computes no prompt that a cache could hold
-	chatFormat              // messages, as chat completions have them
-	completionFormat        // prompt
-	responsesFormat         // input and instructions
-	embeddingFormat         // input, which is computed and not kept
-	imageFormat             // prompt, likewise
-	messagesFormat          // messages and system, as Anthropic has them
-	tokensFormat            // token_ids, of vLLM
-	generateFormat          // input_ids or text, of SGLang
-	formFormat              // multipart/form-data
+	unknownFormat     format = iota
+	namedFormat              // of which only the model is read: the request computes no prompt that a cache could hold
+	chatFormat               // messages, as chat completions have them
+	completionFormat         // prompt
+	responsesFormat          // input and instructions
+	embeddingFormat          // input, which is computed and not kept
+	imageFormat              // prompt, likewise
+	messagesFormat           // messages and system, as Anthropic has them
+	tokensFormat             // token_ids, of vLLM
+	generateFormat           // input_ids or text, of SGLang
+	formFormat               // multipart/form-data
+	engineFormat             // GenerateRequest, of vLLM for gRPC
+	engineEmbedFormat        // EmbedRequest, likewise
+	vertexChatFormat         // chat completions in a call to Vertex
+	vertexRawFormat          // responses in a call to Vertex
 )
+
+// isGRPC reports whether a body of this format is one of gRPC.
+func (f format) isGRPC() bool { return f >= engineFormat }
+
+// wrapped returns the format of what a call to Vertex wraps.
+func (f format) wrapped() format {
+	if f == vertexChatFormat {
+		return chatFormat
+	}
+	return responsesFormat
+}
 
 // suffixes says by how a path ends which format its body has. Of several the longest counts.
 var suffixes = []struct {
@@ -60,6 +79,11 @@ var suffixes = []struct {
 	{"messages/render", Anthropic, namedFormat},
 	{"inference/v1/generate", VLLM, tokensFormat},
 	{"generate", SGLang, generateFormat},
+	{"vllm.grpc.engine.VllmEngine/Generate", VLLMGRPC, engineFormat},
+	{"vllm.grpc.engine.VllmEngine/Embed", VLLMGRPC, engineEmbedFormat},
+	{"PredictionService/ChatCompletions", VertexAI, vertexChatFormat},
+	{"PredictionService/RawPredict", VertexAI, vertexRawFormat},
+	{"PredictionService/StreamRawPredict", VertexAI, vertexRawFormat},
 }
 
 // isBoundary reports whether a suffix may begin behind a byte of a path: gRPC has dots in the names of services.
@@ -97,6 +121,14 @@ func (f format) api() messages.API {
 		return messages.TokensAPI
 	case generateFormat:
 		return messages.GenerateAPI
+	case engineFormat:
+		return messages.EngineAPI
+	case engineEmbedFormat:
+		return messages.EngineEmbedAPI
+	case vertexChatFormat:
+		return messages.VertexChatAPI
+	case vertexRawFormat:
+		return messages.VertexResponsesAPI
 	case unknownFormat, namedFormat, embeddingFormat, imageFormat, formFormat:
 	}
 	return messages.UnknownAPI
@@ -107,7 +139,8 @@ func (f format) hasPriority() bool {
 	switch f {
 	case chatFormat, completionFormat, responsesFormat, embeddingFormat, imageFormat, messagesFormat, tokensFormat:
 		return true
-	case unknownFormat, namedFormat, generateFormat, formFormat:
+	case unknownFormat, namedFormat, generateFormat, formFormat, engineFormat, engineEmbedFormat, vertexChatFormat,
+		vertexRawFormat:
 	}
 	return false
 }
@@ -119,7 +152,7 @@ func (f format) limitedByTokens() bool {
 
 // tells reports whether streams have token usage without being asked for it.
 func (f format) tells() bool {
-	return f == responsesFormat || f == messagesFormat || f == generateFormat
+	return f == responsesFormat || f == messagesFormat || f == generateFormat || f == engineFormat
 }
 
 // part says what a member of the top object is to the prompt.
@@ -165,7 +198,7 @@ func (f format) partOf(key []byte) part {
 		if f.isSequence(string(key)) {
 			return sequence
 		}
-	case unknownFormat, namedFormat, formFormat:
+	case unknownFormat, namedFormat, formFormat, engineFormat, engineEmbedFormat, vertexChatFormat, vertexRawFormat:
 	}
 	return noPart
 }
@@ -180,7 +213,8 @@ func (f format) isSequence(key string) bool {
 		return key == "token_ids"
 	case generateFormat:
 		return key == "input_ids" || key == "text"
-	case unknownFormat, namedFormat, chatFormat, responsesFormat, messagesFormat, formFormat:
+	case unknownFormat, namedFormat, chatFormat, responsesFormat, messagesFormat, formFormat, engineFormat,
+		engineEmbedFormat, vertexChatFormat, vertexRawFormat:
 	}
 	return false
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/signalbox-epp/signalbox/adapters/parsers/grpcbody"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -87,6 +88,11 @@ func isJSON(contentType string) bool {
 func (p *Parser) Parse(path, contentType, contentEncoding string, body []byte, into *messages.Request) error {
 	f := p.formats.formatOf(path)
 	switch {
+	case f.isGRPC():
+		if !grpcbody.IsType(contentType) || contentEncoding != "" || len(body) == 0 {
+			return nil
+		}
+		return p.readCall(f, body, into)
 	case f != unknownFormat && isJSON(contentType):
 	case isForm(contentType):
 		f = formFormat
@@ -133,10 +139,10 @@ func (p *Parser) Rename(path, contentType, contentEncoding string, body []byte, 
 	if list, ok := codings(contentEncoding); !ok || list.n > 0 {
 		return 0, 0, nil
 	}
-	switch {
-	case p.formats.formatOf(path) == generateFormat: // SGLang has no member model, and refuses what it does not know
+	switch f := p.formats.formatOf(path); {
+	case f == generateFormat, f.isGRPC(): // SGLang has no member model, and refuses what it does not know
 		return 0, 0, nil
-	case p.formats.formatOf(path) != unknownFormat && isJSON(contentType):
+	case f != unknownFormat && isJSON(contentType):
 		return setMember(body, "model", quote(model))
 	case isForm(contentType):
 		value := formModel(contentType, body)
@@ -230,17 +236,50 @@ func (p *Parser) read(f format, contentType string, body []byte, into *messages.
 		return r.problem()
 	}
 	into.Model, into.Salt = r.model.name(), r.salt.secret(p.config.Seed)
-	into.Stream, into.Usage, into.Form = r.stream, r.usage || !r.stream || f.tells(), r.answer()
-	if f == namedFormat {
-		return nil
+	r.fill(into)
+	return nil
+}
+
+// fill fills into with what was read, except for the model and the salt.
+func (r *reader) fill(into *messages.Request) {
+	into.Stream, into.Usage, into.Form = r.stream, r.usage || !r.stream || r.format.tells(), r.answer()
+	if r.format == namedFormat {
+		return
 	}
 	into.PromptTokens, into.Media = r.tokens+(r.promptBytes+3)/4, r.media
 	into.OutputTokens = r.limit
 	if r.newLimit > 0 {
 		into.OutputTokens = r.newLimit
 	}
-	if into.Form.API != messages.UnknownAPI { // it computes a prompt that the server keeps
+	// It computes a prompt that the server keeps.
+	if into.Form.API != messages.UnknownAPI && into.Form.API != messages.EngineEmbedAPI {
 		into.Blocks = r.hasher.Blocks()
+	}
+}
+
+// readCall reads the body of a call of gRPC.
+func (p *Parser) readCall(f format, body []byte, into *messages.Request) error {
+	message, err := grpcbody.Message(body)
+	if err != nil || message == nil {
+		return err
+	}
+	if f == engineFormat || f == engineEmbedFormat {
+		r := reader{format: f, hasher: blockindex.NewHasher(p.config.Seed)}
+		if err := r.engineCall(message); err != nil {
+			return err
+		}
+		r.fill(into)
+		return nil
+	}
+	inner, err := grpcbody.Wrapped(message)
+	if err != nil || len(inner) == 0 {
+		return err
+	}
+	if err := p.read(f.wrapped(), "", inner, into); err != nil {
+		return fmt.Errorf("within the HttpBody, %w", err)
+	}
+	if into.Form.API != messages.UnknownAPI { // it is not in UTF-16
+		into.Form.API = f.api()
 	}
 	return nil
 }

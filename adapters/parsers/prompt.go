@@ -220,7 +220,11 @@ func (r *reader) token() bool {
 	for _, c := range digits {
 		n = n*10 + uint32(c-'0')
 	}
-	r.tokens++
-	r.hasher.Write(binary.LittleEndian.AppendUint32(r.chunk[:0], n))
+	r.feedToken(n)
 	return true
+}
+
+func (r *reader) feedToken(token uint32) {
+	r.tokens++
+	r.hasher.Write(binary.LittleEndian.AppendUint32(r.chunk[:0], token))
 }

@@ -1,6 +1,7 @@
 package parsers
 
 import (
+	"github.com/signalbox-epp/signalbox/adapters/parsers/grpcbody"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 )
 
@@ -111,6 +112,27 @@ func (r *reader) samplingParams() bool {
 		}
 	}
 	return r.want == ""
+}
+
+// engineCall reads a message of vLLM's own service: its prompt is that of a completion, and it names no model.
+func (r *reader) engineCall(message []byte) error {
+	if r.format == engineEmbedFormat {
+		tokenized, err := grpcbody.ReadEmbed(message)
+		if err != nil {
+			return err
+		}
+		return grpcbody.Tokens(tokenized, r.feedToken)
+	}
+	call, err := grpcbody.ReadGenerate(message)
+	if err != nil {
+		return err
+	}
+	r.stream, r.limit = call.Stream, call.MaxTokens
+	r.form.choices, r.form.structured, r.form.promptLogProbs = call.Choices, call.Constrained, call.PromptLogProbs
+	r.form.logProbs, r.form.top = call.LogProbs >= 0, max(call.LogProbs, 0)
+	r.hasher.Expect(len(message))
+	r.feedText(call.Text, false)
+	return grpcbody.Tokens(call.Tokenized, r.feedToken)
 }
 
 // promptMember reads a member that is of the prompt, or decides the form of the answer. It skips any other member.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/signalbox-epp/signalbox/adapters/parsers/grpcbody"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -16,13 +17,28 @@ type ResponseScanner struct {
 	id     IDScanner
 	begin  beginScanner
 	events bool // server-sent: elsewhere a client could have a server say anything
+	engine bool // the body is an answer of vLLM's own service
+	answer grpcbody.Answer
+	bodies *grpcbody.Bodies // takes the body out of the answer to a call of Vertex; nil = it is not in one
 }
 
 // NewResponseScanner returns a scanner for a body of this content type that answers a request of this API; "" = the
 // content type is unknown.
 func NewResponseScanner(api messages.API, contentType string) *ResponseScanner {
+	var bodies *grpcbody.Bodies
+	switch api {
+	case messages.EngineAPI, messages.EngineEmbedAPI:
+		r := &ResponseScanner{engine: true, answer: grpcbody.Answer{Embeds: api == messages.EngineEmbedAPI}}
+		r.begin.begun = true
+		return r
+	case messages.VertexChatAPI:
+		api, contentType, bodies = messages.ChatAPI, "", new(grpcbody.Bodies)
+	case messages.VertexResponsesAPI:
+		api, contentType, bodies = messages.ResponsesAPI, "", new(grpcbody.Bodies)
+	}
 	kind, _, _ := strings.Cut(contentType, ";")
-	r := &ResponseScanner{events: kind == "" || strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")}
+	r := &ResponseScanner{events: kind == "" || strings.EqualFold(strings.TrimSpace(kind), "text/event-stream"),
+		bodies: bodies}
 	r.usage.lines.events = r.events
 	r.usage.meta = api == messages.GenerateAPI
 	r.begin.begun = !r.events || api != messages.ResponsesAPI && api != messages.MessagesAPI
@@ -31,6 +47,25 @@ func NewResponseScanner(api messages.API, contentType string) *ResponseScanner {
 
 // Write looks at the next piece of the body, and keeps nothing of it.
 func (r *ResponseScanner) Write(p []byte) {
+	switch {
+	case r.engine:
+		r.answer.Write(p)
+	case r.bodies != nil:
+		r.bodies.Write(p, (*unwrapped)(r))
+	default:
+		r.look(p)
+	}
+}
+
+// unwrapped takes a body that was in another one.
+type unwrapped ResponseScanner
+
+func (u *unwrapped) Write(p []byte) (int, error) {
+	(*ResponseScanner)(u).look(p)
+	return len(p), nil
+}
+
+func (r *ResponseScanner) look(p []byte) {
 	r.usage.Write(p)
 	r.id.Write(p)
 	r.begin.Write(p)
@@ -40,7 +75,12 @@ func (r *ResponseScanner) Write(p []byte) {
 }
 
 // Usage returns what the last complete usage object said.
-func (r *ResponseScanner) Usage() messages.Usage { return r.usage.Usage() }
+func (r *ResponseScanner) Usage() messages.Usage {
+	if r.engine {
+		return r.answer.Usage()
+	}
+	return r.usage.Usage()
+}
 
 // Began reports whether output may have come: some APIs begin a stream with events that have none.
 func (r *ResponseScanner) Began() bool { return r.begin.begun }

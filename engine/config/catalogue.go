@@ -328,9 +328,6 @@ var unsupported = map[string]string{
 	"predicted-latency-producer":                asksPredictor,
 	"request-attribute-reporter":                notYet,
 	"slo-headroom-tier-filter":                  asksPredictor,
-
-	"vertexai-parser": notYet,
-	"vllmgrpc-parser": notYet,
 }
 
 // Types of plugins that the section flowControl names. The first of each holds if the section names none, and need not

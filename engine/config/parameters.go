@@ -41,6 +41,8 @@ var others = map[string]func() any{
 	"anthropic-parser":             func() any { return new(AnthropicParser) },
 	"vllmhttp-parser":              func() any { return new(VLLMHTTPParser) },
 	"sglanghttp-parser":            func() any { return new(SGLangHTTPParser) },
+	"vertexai-parser":              func() any { return new(VertexAIParser) },
+	"vllmgrpc-parser":              func() any { return new(VLLMGRPCParser) },
 	"prometheus-extractor":         func() any { return new(PrometheusExtractor) },
 	"passthrough-parser":           func() any { return new(PassthroughParser) },
 	"token-producer":               func() any { return new(TokenProducer) },
@@ -301,6 +303,15 @@ type VLLMHTTPParser struct{}
 
 // SGLangHTTPParser reads the prompt of SGLang's own /generate, which names no model: text or tokens.
 type SGLangHTTPParser struct{}
+
+// VLLMGRPCParser reads the prompt of calls to Generate and Embed of vLLM's own service for gRPC, which name no model:
+// text or tokens. Messages that are compressed are not read.
+type VLLMGRPCParser struct{}
+
+// VertexAIParser reads the model and the prompt of calls to ChatCompletions, RawPredict and StreamRawPredict of Vertex,
+// for gRPC. What the first one wraps is a chat completion, what the others wrap is of the responses API. Messages that
+// are compressed are not read.
+type VertexAIParser struct{}
 
 // PassthroughParser reads nothing: requests are routed without model and prompt. Parsers listed after it have no
 // effect.

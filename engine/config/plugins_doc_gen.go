@@ -369,6 +369,8 @@ var pluginDocs = []Family{
 			{Name: "estimate", Kind: "object", Default: "", Text: "Says how media count. It has no effect: an image, sound or file counts as at most 256 tokens.", Effect: "warning"},
 		}},
 		{Type: "topology-extractor", Text: "States that labels say where endpoints stand: plugins for topology read them without it. Those of a pod are its own; without kubernetes.io/hostname its spec.hostname stands for it, or else the node that it is bound to. An endpoint-notification-source names it. It has no parameters."},
+		{Type: "vertexai-parser", Text: "Reads the model and the prompt of calls to ChatCompletions, RawPredict and StreamRawPredict of Vertex, for gRPC. What the first one wraps is a chat completion, what the others wrap is of the responses API. Messages that are compressed are not read."},
+		{Type: "vllmgrpc-parser", Text: "Reads the prompt of calls to Generate and Embed of vLLM's own service for gRPC, which name no model: text or tokens. Messages that are compressed are not read."},
 		{Type: "vllmhttp-parser", Text: "Reads the model and the tokens of vLLM's own /inference/v1/generate."},
 	}},
 }

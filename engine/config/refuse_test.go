@@ -275,7 +275,8 @@ func TestLoadRefuses(t *testing.T) {
 			"line 4: requestHandler.parsers[0].pluginRef: openai-parser is of type queue-scorer, want openai-parser"},
 		"E44 parser type": {head + "plugins: [{type: queue-scorer}]\nparser: {pluginRef: queue-scorer}",
 			"line 4: parser.pluginRef: queue-scorer is of type queue-scorer, want " +
-				"openai-parser or anthropic-parser or vllmhttp-parser or sglanghttp-parser or passthrough-parser"},
+				"openai-parser or anthropic-parser or vllmhttp-parser or sglanghttp-parser or vllmgrpc-parser or " +
+				"vertexai-parser or passthrough-parser"},
 		"E32 profile name": {head + "schedulingProfiles:\n- plugins: []",
 			"line 4: schedulingProfiles[0].name: missing"},
 		"E35 profile twice": {head + "schedulingProfiles: [{name: a}, {name: a}]",

@@ -244,7 +244,8 @@ const passthrough = "passthrough-parser"
 
 // parserTypes are the parsers that there are; defaultParsers hold if a file names none.
 var (
-	parserTypes    = []string{"openai-parser", "anthropic-parser", "vllmhttp-parser", "sglanghttp-parser", passthrough}
+	parserTypes = []string{"openai-parser", "anthropic-parser", "vllmhttp-parser", "sglanghttp-parser",
+		"vllmgrpc-parser", "vertexai-parser", passthrough}
 	defaultParsers = []string{"openai-parser", "anthropic-parser", "vllmhttp-parser", passthrough}
 )
 

@@ -122,6 +122,7 @@ type HeadersAnswer struct {
 // Immediate is a reply to the client in place of the exchange.
 type Immediate struct {
 	Status   int // HTTP status, 200 to 599
+	GRPC     int // status of gRPC for a client of it; 0 = the proxy derives it from Status
 	Headers  []Header
 	Body     []byte
 	Details  string // appears in Envoy's RESPONSE_CODE_DETAILS
@@ -200,6 +201,12 @@ func AppendImmediate(dst []byte, i *Immediate) []byte {
 	}
 	if len(i.Body) > 0 {
 		dst = protowire.AppendBytes(protowire.AppendTag(dst, 3, protowire.BytesType), i.Body)
+	}
+	if i.GRPC != 0 {
+		var grpc int
+		dst, grpc = open(dst, 4)
+		dst = appendUint(dst, 1, uint64(i.GRPC))
+		dst = shut(dst, grpc)
 	}
 	if i.Details != "" {
 		dst = appendText(dst, 5, i.Details)

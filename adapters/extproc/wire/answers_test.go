@@ -186,6 +186,9 @@ func TestImmediate(t *testing.T) {
 	}{
 		"status only": {Immediate{Status: 503}, &extprocv3.ImmediateResponse{Status: &typev3.HttpStatus{Code: 503}},
 			nil},
+		"gRPC": {Immediate{Status: 200, GRPC: 8}, &extprocv3.ImmediateResponse{
+			Status: &typev3.HttpStatus{Code: 200}, GrpcStatus: &extprocv3.GrpcStatus{Status: 8},
+		}, nil},
 		"everything": {
 			Immediate{
 				Status: 429, Headers: []Header{{"content-type", "application/json"}, {"retry-after", "1"}}, Body: body,

@@ -152,7 +152,8 @@ func formatsOf(types []string) (all parsers.Formats) {
 	for _, typ := range types {
 		all |= map[string]parsers.Formats{
 			"openai-parser": parsers.OpenAI, "anthropic-parser": parsers.Anthropic, "vllmhttp-parser": parsers.VLLM,
-			"sglanghttp-parser": parsers.SGLang,
+			"sglanghttp-parser": parsers.SGLang, "vllmgrpc-parser": parsers.VLLMGRPC,
+			"vertexai-parser": parsers.VertexAI,
 		}[typ]
 	}
 	return all
