@@ -53,11 +53,15 @@ func (o object) at(path string) any {
 
 // binary is helm, built once.
 var binary = sync.OnceValues(func() (string, error) {
-	const modules = "-modfile=../helm/go.mod"
-	if out, err := exec.Command("go", "tool", modules, "helm", "version").CombinedOutput(); err != nil {
+	tool := func(args ...string) ([]byte, error) {
+		cmd := exec.Command("go", append([]string{"tool", "-modfile=../helm/go.mod"}, args...)...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // so that it is built once, also beside the race detector
+		return cmd.CombinedOutput()
+	}
+	if out, err := tool("helm", "version"); err != nil {
 		return "", fmt.Errorf("building helm: %w\n%s", err, out)
 	}
-	path, err := exec.Command("go", "tool", modules, "-n", "helm").Output() // where Go keeps what it has built
+	path, err := tool("-n", "helm") // where Go keeps what it has built
 	return strings.TrimSpace(string(path)), err
 })
 
@@ -258,7 +262,6 @@ func TestSchemaNamesValues(t *testing.T) {
 func TestChartRefusesValues(t *testing.T) {
 	refused := map[string]string{
 		`router.modelServers.matchLabels=null`:            `router.modelServers.matchLabels: needed`,
-		`router.modelServers.protocol="grpc"`:             `router.modelServers.protocol: vllmgrpc-parser`,
 		`router.inferencePool.create=false`:               ``, // for the next one
 		`router.inferenceObjectives=[{"name":"a"}]`:       `router.inferenceObjectives: an objective names an InferencePool`,
 		`router.proxy={"enabled":true}`:                   `router.proxy.enabled: the chart runs no proxy`,
@@ -298,6 +301,22 @@ func TestValuesThatCarryOver(t *testing.T) {
 		`router.tracing={"enabled":true,"otelExporterEndpoint":"http://localhost:4317"}`,
 		`router.clusterDomain="cluster.local"`, `router.monitoring.provider={"name":"prometheusoperator"}`,
 		`router.modelServers.targetPortNumber=8000`, `router.epp.flags.allow-experimental-plugins=true`)
+}
+
+// Model servers of gRPC get a parser of it, and the InferencePool says so.
+func TestProtocol(t *testing.T) {
+	all := rendered(t, "pool", `router.modelServers.protocol="grpc"`)
+	if got := of(all, "InferencePool").at("spec.appProtocol"); got != "kubernetes.io/h2c" {
+		t.Errorf("appProtocol %v, want kubernetes.io/h2c", got)
+	}
+	text := of(all, "ConfigMap")["data"].(object)["default-plugins.yaml"].(string)
+	shown, err := config.Show([]byte(text), config.Settings{Destinations: 1})
+	if err != nil || !bytes.Contains(shown, []byte("vllmgrpc-parser")) {
+		t.Errorf("%v, %s", err, shown)
+	}
+	if got := of(rendered(t, "pool"), "InferencePool").at("spec.appProtocol"); got != "http" {
+		t.Errorf("appProtocol %v, want http", got)
+	}
 }
 
 // The policy admits proxies to ext_proc, all to health, scrapes to metrics, and nothing else.

@@ -26,11 +26,15 @@ const (
 
 // helmBinary is helm, built once.
 var helmBinary = sync.OnceValues(func() (string, error) {
-	const modules = "-modfile=../helm/go.mod"
-	if out, err := exec.Command("go", "tool", modules, "helm", "version").CombinedOutput(); err != nil {
+	tool := func(args ...string) ([]byte, error) {
+		cmd := exec.Command("go", append([]string{"tool", "-modfile=../helm/go.mod"}, args...)...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // so that it is built once, also beside the race detector
+		return cmd.CombinedOutput()
+	}
+	if out, err := tool("helm", "version"); err != nil {
 		return "", fmt.Errorf("building helm: %w\n%s", err, out)
 	}
-	path, err := exec.Command("go", "tool", modules, "-n", "helm").Output() // where Go keeps what it has built
+	path, err := tool("-n", "helm") // where Go keeps what it has built
 	return strings.TrimSpace(string(path)), err
 })
 

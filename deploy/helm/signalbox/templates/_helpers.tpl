@@ -127,9 +127,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if dig "enabled" false (default dict $r.priorityRouting) -}}
 {{- $lines = append $lines "router.priorityRouting.enabled: not supported; priorities are those of flow control, whichever picker serves" -}}
 {{- end -}}
-{{- if eq $r.modelServers.protocol "grpc" -}}
-{{- $lines = append $lines "router.modelServers.protocol: vllmgrpc-parser, which grpc needs, is not supported yet" -}}
-{{- end -}}
 {{- if eq (lower $r.monitoring.provider.name) "gmp" -}}
 {{- $lines = append $lines "router.monitoring.provider.name: the chart has a ServiceMonitor of the Prometheus Operator, and no PodMonitoring of gmp" -}}
 {{- end -}}
