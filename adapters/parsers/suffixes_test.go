@@ -20,6 +20,10 @@ func TestSuffixes(t *testing.T) {
 		"D17 D18 D19 leading slash": {parsers.OpenAI, "/completions", messages.CompletionAPI, true},
 		"D20 D25 behind a version": {parsers.OpenAI | parsers.Anthropic,
 			"/v1/chat/completions", messages.ChatAPI, true},
+		"D21 behind a dot": {parsers.VertexAI, "/google.cloud.aiplatform.v1beta1.PredictionService/ChatCompletions",
+			messages.VertexChatAPI, true},
+		"D26 another version": {parsers.VertexAI, "/google.cloud.aiplatform.v1.PredictionService/ChatCompletions",
+			messages.VertexChatAPI, true},
 		"D22 D28 no match":           {parsers.OpenAI, "/v1/other", 0, false},
 		"D23 D24 D27 trailing slash": {parsers.OpenAI | parsers.Anthropic, "/v1/messages/", messages.MessagesAPI, true},
 		"D30 the longest": {parsers.SGLang | parsers.VLLM,
@@ -27,7 +31,11 @@ func TestSuffixes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got messages.Request
-			err := parser.Of(tc.formats).Parse(tc.path, jsonType, "", []byte(`{"model":"m"}`), &got)
+			kind, body := jsonType, []byte(`{"model":"m"}`)
+			if tc.formats == parsers.VertexAI {
+				kind, body = grpcType, wrapped(string(body))
+			}
+			err := parser.Of(tc.formats).Parse(tc.path, kind, "", body, &got)
 			if err != nil || got.Form.API != tc.want || (got.Model != "") != tc.read {
 				t.Errorf("API %v, model %q, error %v; want API %v", got.Form.API, got.Model, err, tc.want)
 			}

@@ -118,9 +118,10 @@ type outcome struct {
 	picked  string           // the destination in the header
 	told    string           // the destination in the metadata
 	body    string
-	chunks  int  // that the body came back in
-	late    bool // metadata came with the body too
-	status  int  // of a refusal
+	chunks  int    // that the body came back in
+	late    bool   // metadata came with the body too
+	status  int    // of a refusal
+	grpc    string // its grpc-status
 	reason  string
 	refused string // its body
 }
@@ -192,8 +193,11 @@ func (s *stream) outcome(r request) outcome {
 func refusalOf(r *extprocv3.ImmediateResponse) outcome {
 	o := outcome{status: int(r.GetStatus().GetCode()), refused: string(r.GetBody())}
 	for _, h := range r.GetHeaders().GetSetHeaders() {
-		if h.GetHeader().GetKey() == reasonKey {
+		switch h.GetHeader().GetKey() {
+		case reasonKey:
 			o.reason = string(h.GetHeader().GetRawValue())
+		case "grpc-status":
+			o.grpc = string(h.GetHeader().GetRawValue())
 		}
 	}
 	return o
