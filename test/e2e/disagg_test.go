@@ -97,6 +97,12 @@ type split struct {
 
 func newSplit(t *testing.T) *split {
 	t.Helper()
+	return newSplitBy(t, overrideHost, disaggregated)
+}
+
+// newSplitBy has another file of Envoy, and another configuration.
+func newSplitBy(t *testing.T, bootstrap, config string) *split {
+	t.Helper()
 	s := new(split)
 	var front []string
 	for range 2 {
@@ -107,10 +113,10 @@ func newSplit(t *testing.T) *split {
 		s.sidecars = append(s.sidecars, newSidecar(t, at[0]))
 		front = append(front, s.sidecars[len(s.sidecars)-1].address())
 	}
-	s.stack = &stack{servers: front, picker: serve(t, nil, "--config-text", disaggregated)}
+	s.stack = &stack{servers: front, picker: serve(t, nil, "--config-text", config)}
 	s.list(t, s.prefill, front)
 	s.picker.sampled(t, 4)
-	s.envoy = startEnvoy(t, overrideHost, s.picker.grpcPort, front)
+	s.envoy = startEnvoy(t, bootstrap, s.picker.grpcPort, front)
 	s.envoy.asksPicker(t)
 	s.client = newClient(s.envoy.url)
 	t.Cleanup(s.client.close)
