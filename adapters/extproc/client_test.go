@@ -13,6 +13,8 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 type (
@@ -198,6 +200,11 @@ func line(t *testing.T, m *answer) string {
 	}
 	t.Errorf("unknown answer %v", m)
 	return "?"
+}
+
+// ours are the headers that only a pick sets.
+var ours = [...]string{
+	messages.PrefillHeader, messages.EncodeHeader, messages.DataParallelHeader, messages.CacheSourceHeader,
 }
 
 // picked returns the destinations of a pick, and holds them against the metadata: one namespace, and in it the header's

@@ -93,7 +93,7 @@ func FuzzFacts(f *testing.F) {
 			t.Errorf("%v: subset %v, want given %v: %q", m, got.subset, given, list)
 		}
 		if in.Kind == wire.RequestHeaders {
-			got.read(&in, []string{"x-a", ":path", "cookie=a"})
+			got.read(&in, []string{"x-a", ":path", "cookie=a"}, nil)
 		}
 		for i, h := range got.declared {
 			if len(h.Text) > 128 || !utf8.ValidString(h.Text) || !h.Given && h.Text != "" {

@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/signalbox-epp/signalbox/adapters/extproc/trust"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/records"
@@ -49,11 +50,6 @@ const (
 	maxDurationBytes = 32
 )
 
-// ours are the headers that only a pick sets.
-var ours = [...]string{
-	messages.PrefillHeader, messages.EncodeHeader, messages.DataParallelHeader, messages.CacheSourceHeader,
-}
-
 // unreadable is a content encoding that no parser knows. It stands for the encoding of a body of which the headers do
 // not say for certain what it is.
 const unreadable = "*"
@@ -69,7 +65,7 @@ type facts struct {
 	contentLength                int64
 	limits                       clientLimits
 	subset                       messages.Subset
-	forged                       [len(ours)]bool        // the client sent that header of ours
+	dropped                      []string               // headers that go no further, unless the pick sets them
 	declared                     []messages.HeaderValue // nil = the request has none of those that plugins read
 }
 
@@ -80,22 +76,47 @@ type clientLimits struct {
 	ifCached       bool
 }
 
-// read reads the headers of a message, and those among them that plugins declared.
-func (f *facts) read(in *wire.Request, declared []string) {
+// read reads the headers of a message, and those among them that plugins declared. What policy bars is dropped.
+func (f *facts) read(in *wire.Request, declared []string, policy *trust.Policy) {
 	count := 0
 	in.Headers(func(key, value []byte) bool {
-		for i, name := range declared {
-			if text, found := declaredValue(name, key, value); found {
-				f.declare(i, len(declared), text)
-			}
+		if policy.Bars(key) {
+			f.drop(string(key))
+		} else {
+			f.readDeclared(declared, key, value)
 		}
 		if count++; count > maxHeaders {
 			f.contentEncoding = unreadable // a header further down may say what the body is
+			f.drop(policy.Headers()...)    // or may be barred
 			return false
 		}
-		f.readHeader(key, value)
+		if !policy.Bars(key) {
+			f.readHeader(key, value)
+		}
 		return true
 	})
+	policy.Stand(in, func(name string, value []byte) {
+		f.readDeclared(declared, []byte(name), value)
+		f.readHeader([]byte(name), value)
+	})
+}
+
+// readDeclared takes a header if plugins declared it.
+func (f *facts) readDeclared(declared []string, key, value []byte) {
+	for i, name := range declared {
+		if text, found := declaredValue(name, key, value); found {
+			f.declare(i, len(declared), text)
+		}
+	}
+}
+
+// drop notes that headers go no further.
+func (f *facts) drop(names ...string) {
+	for _, name := range names {
+		if !slices.Contains(f.dropped, name) {
+			f.dropped = append(f.dropped, name)
+		}
+	}
 }
 
 func (f *facts) readHeader(key, value []byte) {
@@ -131,7 +152,8 @@ func (f *facts) readHeader(key, value []byte) {
 			f.target.byOldName(value, maxModelBytes)
 		}
 	case messages.PrefillHeader, messages.EncodeHeader, messages.DataParallelHeader, messages.CacheSourceHeader:
-		f.forged[slices.Index(ours[:], string(key))] = true
+		// only a pick sets these
+		f.drop(string(key))
 	case "x-gateway-inference-objective":
 		f.objective.byOldName(value, maxLabelBytes)
 	case "prefer":
@@ -246,10 +268,10 @@ func (a *aliased) byOldName(value []byte, most int) {
 	}
 }
 
-// unset returns the headers of ours that the client sent and that are not among those set.
+// unset returns the headers that go no further and that are not among those set.
 func (f *facts) unset(set []wire.Header) (list []string) {
-	for i, name := range ours {
-		if f.forged[i] && !slices.ContainsFunc(set, func(h wire.Header) bool { return h.Key == name }) {
+	for _, name := range f.dropped {
+		if !slices.ContainsFunc(set, func(h wire.Header) bool { return h.Key == name }) {
 			list = append(list, name)
 		}
 	}

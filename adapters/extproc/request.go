@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/held"
+	"github.com/signalbox-epp/signalbox/adapters/extproc/trust"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -13,7 +14,7 @@ func (st *stream) onRequestHeaders(e event) error {
 		return nil // headers came a second time: the first count
 	}
 	facts := &st.request.facts
-	facts.read(&st.in, st.under.Headers)
+	facts.read(&st.in, st.under.Headers, st.policy())
 	facts.readSubset(&st.in)
 	if st.request.phase == requestAsking {
 		if models := st.models(); len(models) > 0 {
@@ -32,6 +33,15 @@ func (st *stream) onRequestHeaders(e event) error {
 		}
 	}
 	return nil
+}
+
+// policy returns what the headers of the request may not say; nil = they may say everything.
+func (st *stream) policy() *trust.Policy {
+	policy, certified := st.under.Trust, st.srv.deps.Certified
+	if policy == nil || certified == nil {
+		return policy
+	}
+	return policy.For(certified(st.wire.Context()))
 }
 
 // reserve makes room for the beginning of a body whose length the client told. It returns why the request is refused,

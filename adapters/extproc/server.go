@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/held"
+	"github.com/signalbox-epp/signalbox/adapters/extproc/trust"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -128,6 +129,8 @@ type Configuration struct {
 	SetsPriority bool
 	// Flows are the places of the headers that name the flow of a request without a fairness id, best first.
 	Flows []int
+	// Trust says which headers clients may not set by themselves; nil = they may set all.
+	Trust *trust.Policy
 }
 
 // Deps holds what a Server works with.
@@ -139,7 +142,9 @@ type Deps struct {
 	// Connection returns the connection of a stream's context; nil = it is unknown, and its access log is assumed to
 	// come.
 	Connection func(context.Context) Connection
-	Now        func() time.Time
+	// Certified returns the names in the verified certificate of a stream's proxy; nil = no proxy has one.
+	Certified func(context.Context) []string
+	Now       func() time.Time
 	// Panicked is told of a panic in a handler; it may be nil.
 	Panicked func(value any, stack []byte)
 }

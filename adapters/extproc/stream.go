@@ -160,7 +160,7 @@ func (st *stream) readModes() bool {
 // refuseMode refuses a request whose proxy uses a body mode that this server does not know.
 func (st *stream) refuseMode(direction wire.Direction, mode wire.BodyMode) {
 	if st.in.Kind == wire.RequestHeaders {
-		st.request.facts.read(&st.in, nil)
+		st.request.facts.read(&st.in, nil, nil)
 	}
 	st.refuse(messages.PickFailed{
 		Reason: messages.Unsupported, Detail: direction.String() + " body mode " + mode.String() + " is not supported",

@@ -28,7 +28,7 @@ func (w watching) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		return conn, info, err
 	}
 	c := w.table.connected(conn.RemoteAddr())
-	return &watchedConn{Conn: conn, known: c}, authInfo{info, c}, nil
+	return &watchedConn{Conn: conn, known: c}, authInfo{info, c, namesOf(info)}, nil
 }
 
 // Clone copies the credentials: connections of the copy are known to the same table.
@@ -54,14 +54,39 @@ func (c *watchedConn) Close() error {
 type authInfo struct {
 	credentials.AuthInfo
 	connection *Connection
+	names      []string
+}
+
+// namesOf returns the names in the certificate that a peer has shown, if a handshake has verified it: its URIs, its DNS
+// names and its common name.
+func namesOf(info credentials.AuthInfo) []string {
+	of, ok := info.(credentials.TLSInfo)
+	if !ok || len(of.State.VerifiedChains) == 0 {
+		return nil
+	}
+	leaf := of.State.VerifiedChains[0][0]
+	var names []string
+	for _, uri := range leaf.URIs {
+		names = append(names, uri.String())
+	}
+	names = append(names, leaf.DNSNames...)
+	if common := leaf.Subject.CommonName; common != "" {
+		names = append(names, common)
+	}
+	return names
 }
 
 // Of returns the connection of a stream's context; nil if it did not come by a server with a table's Credentials.
-func Of(ctx context.Context) *Connection {
+func Of(ctx context.Context) *Connection { return infoOf(ctx).connection }
+
+// Certified returns the names in the verified certificate of the peer that opened a stream: its URIs, its DNS names and
+// its common name. There are none if it has shown no certificate, or if none was asked for.
+func Certified(ctx context.Context) []string { return infoOf(ctx).names }
+
+// infoOf returns what the handshake has left for a stream; the zero value if there was none with a table's Credentials.
+func infoOf(ctx context.Context) (info authInfo) {
 	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(authInfo); ok {
-			return info.connection
-		}
+		info, _ = p.AuthInfo.(authInfo)
 	}
-	return nil
+	return info
 }

@@ -2,11 +2,18 @@ package peers
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -133,6 +140,107 @@ func TestStreamsFindTheirConnection(t *testing.T) {
 				t.Errorf("views %+v, want one connection less", v)
 			}
 		})
+	}
+}
+
+// authority signs certificates of clients.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{cert: &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}}
+	var err error
+	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// sign returns a pair with these names.
+func (a *authority) sign(t *testing.T, common string, dns []string, uris ...string) tls.Certificate {
+	t.Helper()
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: common}, DNSNames: dns,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	for _, text := range uris {
+		uri, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf.URIs = append(leaf.URIs, uri)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, a.cert, &a.key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.key}
+}
+
+// Only what a handshake has verified names a peer: URIs, DNS names and the common name of its certificate.
+func TestCertified(t *testing.T) {
+	ca := newAuthority(t)
+	pool := x509.NewCertPool()
+	der, err := x509.CreateCertificate(rand.Reader, ca.cert, ca.cert, &ca.key.PublicKey, ca.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.AddCert(root)
+	full := ca.sign(t, "envoy", []string{"gw.example", "b.example"}, "spiffe://c/gateway")
+	for name, c := range map[string]struct {
+		asks tls.ClientAuthType
+		show []tls.Certificate
+		want []string
+	}{
+		"all names": {tls.RequireAndVerifyClientCert, []tls.Certificate{full},
+			[]string{"spiffe://c/gateway", "gw.example", "b.example", "envoy"}},
+		"a common name": {tls.RequireAndVerifyClientCert, []tls.Certificate{ca.sign(t, "envoy", nil)},
+			[]string{"envoy"}},
+		"not verified":  {tls.RequireAnyClientCert, []tls.Certificate{full}, nil},
+		"not asked for": {tls.NoClientCert, []tls.Certificate{full}, nil},
+		"not shown":     {tls.VerifyClientCertIfGiven, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			own := ca.sign(t, "server", []string{"signalbox"})
+			table := NewTable(Deps{Log: zap.NewNop(), Doubted: func(messages.ConnectionID) {}})
+			server := table.Credentials(credentials.NewTLS(&tls.Config{
+				Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: c.asks, MinVersion: tls.VersionTLS13,
+			}))
+			client := credentials.NewTLS(&tls.Config{
+				InsecureSkipVerify: true, Certificates: c.show, MinVersion: tls.VersionTLS13,
+			})
+			here, there := net.Pipe()
+			var done sync.WaitGroup
+			done.Go(func() {
+				if conn, _, err := client.ClientHandshake(t.Context(), "signalbox", there); err == nil {
+					_, _ = conn.Read(make([]byte, 1))
+				}
+			})
+			conn, info, err := server.ServerHandshake(here)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := Certified(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: info}))
+			if !slices.Equal(got, c.want) {
+				t.Errorf("names %q, want %q", got, c.want)
+			}
+			_ = conn.Close()
+			done.Wait()
+		})
+	}
+	if names := Certified(t.Context()); names != nil {
+		t.Errorf("names %q of no peer", names)
 	}
 }
 

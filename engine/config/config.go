@@ -55,6 +55,8 @@ type Config struct {
 	// not here, has priority 0.
 	Priorities map[string]int
 
+	Trust Trust
+
 	Rewrites []rewrites.Rewrite // in the order of the file, then those that were added
 
 	SetsPriority bool // the priority of a request is written into its body
@@ -72,6 +74,29 @@ type Discovery struct {
 	Path  string             // "" = the configuration names no file
 	Watch bool               // changes of the file take effect
 	At    strictyaml.Problem // line and path of Path, without a text, for a problem with the file that it names
+}
+
+// Trust says who may set the headers by which a request names its flow, its objective and its deadlines. Set by
+// anything else, they have no effect and are removed.
+type Trust struct {
+	By      string             // TrustHeader, TrustMetadata or TrustCertificate
+	Proxies []string           // names in the certificates of those who may, with TrustCertificate
+	Headers []string           // these headers, in lower case
+	At      strictyaml.Problem // line and path of TrustCertificate, without a text
+}
+
+// Who may set headers, as a file says it.
+const (
+	TrustHeader      = "header"         // every client
+	TrustMetadata    = "envoy-metadata" // filters of the proxy, as metadata in place of the header
+	TrustCertificate = "mtls"           // clients of proxies whose certificate has one of the names
+)
+
+// NoCertificates returns the problem of a file with TrustCertificate where no certificate is asked for.
+func (t Trust) NoCertificates() error {
+	problem := t.At
+	problem.Text = "got mtls, which needs --client-ca-file: without it no proxy shows a certificate"
+	return &strictyaml.Error{Problems: []strictyaml.Problem{problem}}
 }
 
 // Source says how a page of the model servers is read.
@@ -309,6 +334,14 @@ type requestSection struct {
 	// PropagatePriority writes the request's priority into its body, for the model server to schedule by, in the place
 	// of one that the client sent. An endpoint whose engine label says vllm gets it negated, as vLLM has it.
 	PropagatePriority bool `json:"propagatePriority"`
+	// Trust says who may set the headers by which a request names its flow, its objective and its deadlines, those of
+	// agent-identity included: every client (header), a filter of the proxy (envoy-metadata), by fields of the metadata
+	// envoy.lb that are named like the headers, or clients of proxies with certain certificates (mtls). What others set
+	// has no effect and is removed.
+	Trust string `json:"trust"`
+	// TrustedProxies are names in the certificates of these proxies: a URI, a DNS name or the common name; with mtls
+	// alone, which needs at least one.
+	TrustedProxies []string `json:"trustedProxies"`
 }
 
 // dataLayerSection says where endpoints and their figures come from.
@@ -414,7 +447,8 @@ func newDocument() document {
 }
 
 func newSections() sections {
-	return sections{FlowControl: flowControlSection{DefaultRequestTTL: defaultTTL}}
+	return sections{FlowControl: flowControlSection{DefaultRequestTTL: defaultTTL},
+		RequestHandler: requestSection{Trust: TrustHeader}}
 }
 
 func newCrossReplica() crossReplicaSection {

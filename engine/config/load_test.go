@@ -162,6 +162,7 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false, nil},
 		ModelList:       "models-data-source",
 		EngineLabelKeys: []string{"engine"},
+		Trust:           Trust{By: TrustHeader, Headers: trustHeaders},
 		Warnings: []strictyaml.Problem{{Line: 1, Path: "apiVersion",
 			Text: "llm-d.ai/v1alpha1 is deprecated, write llm-d.ai/v1; " +
 				"signalbox config convert prints the file so"}},

@@ -103,6 +103,7 @@ func (l *loader) load(root *yaml.Node) {
 		}
 	}
 	l.parsers(&doc)
+	l.trust(&doc.RequestHandler)
 	l.rewrites(doc.ModelRewrites)
 	l.flowControl(&doc)
 	for _, x := range l.instances {

@@ -240,6 +240,39 @@ func (l *loader) parsers(doc *document) {
 	l.parserList(list, func(i int) string { return item(path, i) })
 }
 
+// trustHeaders are the headers by which a request names its flow, its objective and its deadlines.
+var trustHeaders = []string{
+	"x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id",
+	"x-llm-d-inference-objective", "x-gateway-inference-objective",
+	"x-llm-d-inference-ttl", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms",
+}
+
+// trust sets who may set them, and those that agent-identity reads.
+func (l *loader) trust(s *requestSection) {
+	const by, proxies = "requestHandler.trust", "requestHandler.trustedProxies"
+	l.config.Trust = Trust{
+		By: s.Trust, Proxies: s.TrustedProxies, Headers: slices.Concat(trustHeaders, l.config.FlowHeaders),
+	}
+	for i, name := range s.TrustedProxies {
+		if name == "" {
+			l.Fail(item(proxies, i), "empty, want a name in a certificate")
+		}
+	}
+	switch s.Trust {
+	case TrustCertificate:
+		l.config.Trust.At = strictyaml.Problem{Line: l.Line(by), Path: by}
+		if len(s.TrustedProxies) == 0 {
+			l.Fail(proxies, "missing, want at least one name: mtls trusts no proxy otherwise")
+		}
+	case TrustHeader, TrustMetadata:
+		if len(s.TrustedProxies) > 0 {
+			l.Fail(proxies, "needs trust: %s, got %s", TrustCertificate, s.Trust)
+		}
+	default:
+		l.Fail(by, "got %q, want %s, %s or %s", clip.Value(s.Trust), TrustHeader, TrustMetadata, TrustCertificate)
+	}
+}
+
 const passthrough = "passthrough-parser"
 
 // parserTypes are the parsers that there are; defaultParsers hold if a file names none.

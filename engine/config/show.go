@@ -353,8 +353,13 @@ func (s *shower) requestHandler() *yaml.Node {
 	for _, x := range s.from.parsers {
 		list.Content = append(list.Content, mapping(s.ref(x)))
 	}
-	return mapping(pairOf("parsers", list),
-		pairOf("propagatePriority", plain(strconv.FormatBool(s.config.SetsPriority))))
+	pairs := []pair{pairOf("parsers", list),
+		pairOf("propagatePriority", plain(strconv.FormatBool(s.config.SetsPriority))),
+		pairOf("trust", text(s.config.Trust.By))}
+	if proxies := s.config.Trust.Proxies; len(proxies) > 0 {
+		pairs = append(pairs, pairOf("trustedProxies", value(reflect.ValueOf(proxies))))
+	}
+	return mapping(pairs...)
 }
 
 // value returns parameters as Load reads them. Parameters that are not set, which are nil pointers, are left out.

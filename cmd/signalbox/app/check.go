@@ -226,6 +226,9 @@ func describe(c *config.Config) string {
 			b.WriteString("  " + describeRule(&rule) + "\n")
 		}
 	}
+	if t := c.Trust; t.By != config.TrustHeader {
+		fmt.Fprintf(&b, "trust     %s\n", strings.Join(append([]string{t.By}, t.Proxies...), " "))
+	}
 	if c.Discovery.Path != "" {
 		fmt.Fprintf(&b, "endpoints %s\n", c.Discovery.Path)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-epp/signalbox"
 	"github.com/signalbox-epp/signalbox/adapters/admin"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
+	"github.com/signalbox-epp/signalbox/adapters/extproc/trust"
 	"github.com/signalbox-epp/signalbox/adapters/files"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
@@ -124,6 +125,7 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 	for _, name := range l.FlowHeaders {
 		c.streams.Flows = append(c.streams.Flows, slices.Index(c.streams.Headers, name))
 	}
+	c.streams.Trust = trustOf(l.Trust)
 	if l.AnswersModels {
 		c.streams.Models = func() []string { return poolModels(f.tree.picker.Pool().Snapshot()) }
 	}
@@ -134,6 +136,17 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 		c.streams.MakeWay = f.tree.picker.MakeWay
 	}
 	return c
+}
+
+// trustOf returns whose headers count.
+func trustOf(t config.Trust) *trust.Policy {
+	switch t.By {
+	case config.TrustMetadata:
+		return trust.ByMetadata(t.Headers)
+	case config.TrustCertificate:
+		return trust.ByCertificate(t.Headers, t.Proxies)
+	}
+	return nil
 }
 
 // poolModels returns the models of all endpoints, sorted.

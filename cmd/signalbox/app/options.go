@@ -390,6 +390,9 @@ func (o *options) parse(from source, added config.Additions) (*loaded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", from.name, err)
 	}
+	if c.Trust.By == config.TrustCertificate && o.tls.clientCA == "" {
+		return nil, fmt.Errorf("%s:\n%w", from.name, c.Trust.NoCertificates())
+	}
 	if o.endpointsFile != "" {
 		if c.Discovery.Path != "" {
 			text := fmt.Sprintf("--endpoints %s is used, file-discovery's path %s is not", o.endpointsFile,

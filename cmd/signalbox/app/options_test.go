@@ -188,3 +188,21 @@ dataLayer: {discovery: {endpoints: {pluginRef: file-discovery}}}
 		t.Errorf("path %q, warnings %v, want mine.yaml and %q", c.Discovery.Path, c.Warnings, want)
 	}
 }
+
+// Without --client-ca-file no proxy has a name, so headers would count of none.
+func TestTrustInCertificatesNeedsThem(t *testing.T) {
+	text := []string{"--endpoints", "e.yaml", "--config-text", "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\n" +
+		"requestHandler:\n  trust: mtls\n  trustedProxies: [gateway]\n"}
+	const want = "--config-text:\nline 4: requestHandler.trust: got mtls, which needs --client-ca-file: without it " +
+		"no proxy shows a certificate"
+	if _, err := parsed(t, text...).load(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	c, err := parsed(t, append(text, "--client-ca-file", "ca.pem")...).load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := describe(c.Config); !strings.Contains(got, "\ntrust     mtls gateway\n") {
+		t.Errorf("described as\n%s", got)
+	}
+}
