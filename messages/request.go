@@ -25,6 +25,12 @@ const (
 	CacheSourceHeader  = "x-kv-cache-source-host-port"
 )
 
+// ForcedHeader names the endpoint of a request whose client may choose it, ForcedTokenHeader says that it may.
+const (
+	ForcedHeader      = "x-signalbox-endpoint"
+	ForcedTokenHeader = "x-signalbox-token"
+)
+
 // EndpointID identifies one incarnation of an endpoint. An endpoint that is removed and added again, or restarted, is
 // another incarnation.
 type EndpointID struct {
@@ -54,6 +60,7 @@ type Request struct {
 
 	Blocks List[uint64] // chained hashes of the whole prompt blocks, first block first; content only
 	Subset Subset
+	Forced bool // its client, who may, names the only endpoint of Subset: filters and screeners do not apply
 
 	// Headers holds the headers that plugins of the configuration read, by their slot; empty = the request has none.
 	Headers List[HeaderValue]

@@ -3,6 +3,7 @@ package extproc
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -31,6 +32,7 @@ const (
 	queueHeader     = "x-llm-d-flow-queue-duration-ms"
 	connectionKey   = "x-signalbox-connection"
 	upstreamAddress = "upstream.address"
+	sourceAddress   = "source.address"
 	codeDetails     = "response.code_details"
 	viaUpstream     = "via_upstream"
 	usualPath       = "/v1/chat/completions"
@@ -48,6 +50,7 @@ const (
 	maxLabelBytes    = records.LabelBytes + utf8.UTFMax // records.Label looks at no more
 	maxSubsetEntries = 4096
 	maxDurationBytes = 32
+	maxTokenBytes    = 4 << 10
 )
 
 // unreadable is a content encoding that no parser knows. It stands for the encoding of a body of which the headers do
@@ -65,8 +68,15 @@ type facts struct {
 	contentLength                int64
 	limits                       clientLimits
 	subset                       messages.Subset
-	dropped                      []string               // headers that go no further, unless the pick sets them
+	aside                        aside
 	declared                     []messages.HeaderValue // nil = the request has none of those that plugins read
+}
+
+// aside holds what goes no further.
+type aside struct {
+	dropped         []string // headers, unless the pick sets them
+	endpoint, token string   // of messages.ForcedHeader and messages.ForcedTokenHeader; "" = not sent
+	forced          bool     // the client may name the endpoint, and does
 }
 
 // clientLimits are how long things may take by the client's headers, as in messages.RequestArrived, and whether the
@@ -113,8 +123,8 @@ func (f *facts) readDeclared(declared []string, key, value []byte) {
 // drop notes that headers go no further.
 func (f *facts) drop(names ...string) {
 	for _, name := range names {
-		if !slices.Contains(f.dropped, name) {
-			f.dropped = append(f.dropped, name)
+		if !slices.Contains(f.aside.dropped, name) {
+			f.aside.dropped = append(f.aside.dropped, name)
 		}
 	}
 }
@@ -154,6 +164,12 @@ func (f *facts) readHeader(key, value []byte) {
 	case messages.PrefillHeader, messages.EncodeHeader, messages.DataParallelHeader, messages.CacheSourceHeader:
 		// only a pick sets these
 		f.drop(string(key))
+	case messages.ForcedHeader:
+		f.drop(messages.ForcedHeader)
+		first(&f.aside.endpoint, value, maxLabelBytes)
+	case messages.ForcedTokenHeader:
+		f.drop(messages.ForcedTokenHeader)
+		first(&f.aside.token, value, maxTokenBytes)
 	case "x-gateway-inference-objective":
 		f.objective.byOldName(value, maxLabelBytes)
 	case "prefer":
@@ -270,7 +286,7 @@ func (a *aliased) byOldName(value []byte, most int) {
 
 // unset returns the headers that go no further and that are not among those set.
 func (f *facts) unset(set []wire.Header) (list []string) {
-	for _, name := range f.dropped {
+	for _, name := range f.aside.dropped {
 		if !slices.ContainsFunc(set, func(h wire.Header) bool { return h.Key == name }) {
 			list = append(list, name)
 		}
@@ -328,6 +344,29 @@ func first(dst *string, value []byte, most int) {
 	default:
 		*dst = string(value[:min(len(value), most)])
 	}
+}
+
+// force restricts the request to the endpoint that its client names, if it may. It returns why the request is refused,
+// if it is.
+func (f *facts) force() messages.PickFailed {
+	if !f.aside.forced {
+		return messages.PickFailed{}
+	}
+	to := address(f.aside.endpoint)
+	if to == "" {
+		detail := fmt.Sprintf("%s: got %q, want the ip:port of an endpoint", messages.ForcedHeader,
+			records.Label(f.aside.endpoint))
+		return messages.PickFailed{Reason: messages.InvalidRequest, Detail: detail}
+	}
+	f.subset = messages.Subset{Given: true, Addresses: messages.ListOf(to)}
+	return messages.PickFailed{}
+}
+
+// fromLoopback reports whether Envoy says that the client of a request is on its own machine. It says nothing unless
+// the attribute is among those of its filter.
+func fromLoopback(in *wire.Request) bool {
+	client, err := netip.ParseAddrPort(in.Attr(sourceAddress))
+	return err == nil && client.Addr().Unmap().IsLoopback()
 }
 
 // readSubset reads the subset hint of a message, if it has one: a list of strings, or one string with commas. An entry

@@ -24,10 +24,14 @@ func (st *stream) ask(last event) error {
 		return st.refuseNow(refusalFor(messages.ShuttingDown))
 	}
 	facts := &st.request.facts
+	if failed := facts.force(); failed.Reason != messages.NoReason {
+		return st.refuseNow(failed)
+	}
 	req := messages.Request{
 		ID: st.id, ClientID: records.Label(facts.clientID), Path: records.Label(facts.path()),
 		BodyBytes: st.request.body.came, Subset: facts.subset, Visible: st.modes.ResponseBody != wire.BodyNone,
 		Headers: messages.TakeList(facts.declared), IfCached: facts.limits.ifCached,
+		Forced: facts.aside.forced,
 	}
 	err := st.parse(last, body, &req)
 	st.request.teaches = req.Usage && req.Form.API != messages.UnknownAPI && !req.Form.RepeatsMore

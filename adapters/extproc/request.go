@@ -16,6 +16,7 @@ func (st *stream) onRequestHeaders(e event) error {
 	facts := &st.request.facts
 	facts.read(&st.in, st.under.Headers, st.policy())
 	facts.readSubset(&st.in)
+	facts.aside.forced = facts.aside.endpoint != "" && (fromLoopback(&st.in) || st.srv.accepts(facts.aside.token))
 	if st.request.phase == requestAsking {
 		if models := st.models(); len(models) > 0 {
 			return st.listModels(models)

@@ -144,7 +144,9 @@ type Deps struct {
 	Connection func(context.Context) Connection
 	// Certified returns the names in the verified certificate of a stream's proxy; nil = no proxy has one.
 	Certified func(context.Context) []string
-	Now       func() time.Time
+	// Accepted reports whether a token lets a client name the endpoint of its request; nil = no token does.
+	Accepted func(token string) bool
+	Now      func() time.Time
 	// Panicked is told of a panic in a handler; it may be nil.
 	Panicked func(value any, stack []byte)
 }
@@ -203,6 +205,10 @@ func (s *Server) Process(w wire.Stream) error {
 	defer st.gone()
 	st.serve()
 	return nil
+}
+
+func (s *Server) accepts(token string) bool {
+	return token != "" && s.deps.Accepted != nil && s.deps.Accepted(token)
 }
 
 func (s *Server) nextID() messages.RequestID { return messages.RequestID(s.last.Add(1)) }

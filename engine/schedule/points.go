@@ -293,6 +293,9 @@ func (s *Scheduler) arrive(p *Plan, now time.Time) Refusal {
 	of, r := &p.points, &s.run
 	r.screened, r.screeners, s.headers = r.screened[:0], nil, Headers{}
 	sheddable := of.detector.plugin != nil && s.course.request.Priority < 0
+	if s.course.request.Forced {
+		r.screeners = []messages.FilterRun{forcedRun}
+	}
 	if len(of.headers)+len(of.producers)+len(of.screeners)+len(of.admitters) == 0 && !sheddable {
 		return Refusal{}
 	}
@@ -325,6 +328,9 @@ func (s *Scheduler) arrive(p *Plan, now time.Time) Refusal {
 	}
 	return Refusal{}
 }
+
+// forcedRun stands in the record for the filters and screeners that do not look at the one endpoint of a request.
+var forcedRun = messages.FilterRun{Plugin: messages.ForcedHeader, Kept: messages.ListOf(true)}
 
 // produce has a producer compute its attributes, which are unknown before.
 func (r *profileRun) produce(by *producing) {
@@ -390,7 +396,7 @@ func (h *Headers) checked(of *Step, refused Refusal) Refusal {
 
 // screen has each screener look at all endpoints, and leaves those that all of them keep.
 func (r *profileRun) screen(screeners []point[Screener]) Refusal {
-	if len(screeners) == 0 {
+	if r.in.request.Forced || len(screeners) == 0 {
 		return Refusal{}
 	}
 	stays := slices.Repeat([]bool{true}, len(r.view.all))

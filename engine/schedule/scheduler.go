@@ -115,7 +115,11 @@ func (s *Scheduler) schedule(
 		out.fail(messages.NoEndpoints, "the pool has no endpoints")
 		return
 	case len(s.view.all) == 0:
-		out.fail(messages.NoEndpoints, "no endpoint of the pool is in the subset")
+		detail := "no endpoint of the pool is in the subset"
+		if req.Forced {
+			detail = fmt.Sprintf("the pool has no endpoint %s", req.Subset.Addresses.At(0))
+		}
+		out.fail(messages.NoEndpoints, detail)
 		return
 	}
 	if refused := s.arrive(p, now); refused.Reason != messages.NoReason {

@@ -20,6 +20,9 @@ func newShadowRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 // its decision. They change nothing: not the pick, and not the random numbers of the next one. A plugin of theirs that
 // panics fails its own run alone.
 func (s *Scheduler) Shadow(p *Plan, req *messages.Request, d *messages.Decision, now time.Time) {
+	if req.Forced {
+		return // there is nothing to compare: no plugin has picked
+	}
 	s.run.observer, s.run.tools = p.observer, &s.shadows
 	runs := d.Profiles.Append(make([]messages.ProfileRun, 0, len(p.profiles)))
 	for i := len(p.names); i < len(p.profiles); i++ {

@@ -42,7 +42,7 @@ func flagValues() map[string][]string {
 var (
 	yamlFlags = []string{"config-file", "endpoints", "envoy-bootstrap"}
 	fileFlags = []string{"client-ca-file", "metrics-client-ca-file", "metrics-token-file", "xds-client-ca",
-		"ca-file", "token-file"}
+		"forced-endpoint-token-file", "ca-file", "token-file"}
 	directoryFlags = []string{"cert-path", "metrics-cert-dir", "xds-cert-path"}
 	yamlNames      = []string{"yaml", "yml", "json"}
 )

@@ -24,7 +24,7 @@ func (t *tree) serveStreams() {
 	}, extproc.Deps{
 		InForce: t.configuration.streams,
 		Refused: t.picker.Refused, Now: t.picker.System().Now,
-		Connection: connectionOf, Certified: peers.Certified,
+		Connection: connectionOf, Certified: peers.Certified, Accepted: t.opts.tls.forces,
 		Panicked: func(value any, stack []byte) {
 			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))
 		},

@@ -27,6 +27,10 @@ type tlsOptions struct {
 	suites                               []string
 	metricsAuth                          bool
 	metricsToken, metricsCert, metricsCA string
+	forcedToken                          string
+
+	// forces says which tokens let clients name the endpoints of their requests. openSecrets sets it; nil = none does.
+	forces func(token string) bool
 }
 
 func (o *tlsOptions) register(f *pflag.FlagSet) {
@@ -45,6 +49,9 @@ func (o *tlsOptions) register(f *pflag.FlagSet) {
 			"Kubernetes gives the right to get the page; with a file of endpoints only --metrics-token-file has effect")
 	f.StringVar(&o.metricsToken, "metrics-token-file", "",
 		"file of bearer tokens, one a line, of which /metrics and /debug want one; empty is none")
+	f.StringVar(&o.forcedToken, "forced-endpoint-token-file", "",
+		"file of tokens, one a line: a request with one in x-signalbox-token goes to the endpoint that it names in "+
+			"x-signalbox-endpoint; empty is none")
 	f.StringVar(&o.metricsCert, "metrics-cert-dir", "",
 		"directory with tls.crt and tls.key for the metrics port; empty is no TLS")
 	f.StringVar(&o.metricsCA, "metrics-client-ca-file", "",
@@ -88,6 +95,7 @@ func (o *options) checkMetricsAuth() error {
 type portSecrets struct {
 	ports  map[string]*secrets.Port // by the names below; those without TLS are left out
 	tokens *secrets.Tokens          // of the metrics port; nil = it asks for none
+	forced *secrets.Tokens          // of clients that name endpoints; nil = there are none
 }
 
 const (
@@ -145,19 +153,32 @@ func (o *options) openSecrets(log *telemetry.Log) (*portSecrets, error) {
 		}
 		s.ports[p.name] = port
 	}
-	if file := o.tls.metricsToken; file != "" {
-		tokens, err := secrets.NewTokens(file, "--metrics-token-file", o.watch(log, "--metrics-token-file"))
-		if err != nil {
-			problems = append(problems, err)
-		} else {
-			s.tokens = tokens
-		}
-	}
+	s.tokens, err = o.openTokens(log, "--metrics-token-file", o.tls.metricsToken)
+	problems = append(problems, err)
+	s.forced, err = o.openTokens(log, "--forced-endpoint-token-file", o.tls.forcedToken)
+	problems = append(problems, err)
 	if err := errors.Join(problems...); err != nil {
 		s.close()
 		return nil, err
 	}
+	o.tls.forces = s.forces()
 	return s, nil
+}
+
+// openTokens reads the tokens of a file, and follows it; nil = no file is named.
+func (o *options) openTokens(log *telemetry.Log, flag, file string) (*secrets.Tokens, error) {
+	if file == "" {
+		return nil, nil
+	}
+	return secrets.NewTokens(file, flag, o.watch(log, flag))
+}
+
+// forces returns what says which tokens let clients name the endpoints of their requests.
+func (s *portSecrets) forces() func(token string) bool {
+	if s.forced == nil {
+		return nil
+	}
+	return func(token string) bool { return s.forced.Accept("Bearer " + token) }
 }
 
 // watch follows files, and logs what becomes of them.
@@ -185,8 +206,10 @@ func (s *portSecrets) close() {
 	for _, p := range s.ports {
 		p.Close()
 	}
-	if s.tokens != nil {
-		s.tokens.Close()
+	for _, t := range []*secrets.Tokens{s.tokens, s.forced} {
+		if t != nil {
+			t.Close()
+		}
 	}
 }
 

@@ -281,3 +281,38 @@ func TestExplainNamesTheFlagOfAFailedHandshake(t *testing.T) {
 		}
 	}
 }
+
+// The tokens of clients that name endpoints are read at the start, and their file is named if it holds none.
+func TestForcedEndpointTokens(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	for text, want := range map[string]string{"one\ntwo\n": "", "": "--forced-endpoint-token-file: "} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := parsed(t, "--forced-endpoint-token-file", file, "--secure-serving=false")
+		log, logErr := o.log.New(io.Discard)
+		if logErr != nil {
+			t.Fatal(logErr)
+		}
+		s, err := o.openSecrets(log)
+		_ = log.Close()
+		if want != "" {
+			if err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%q: got %v, want %s", text, err, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		for token, accepted := range map[string]bool{"one": true, "two": true, "three": false, "one two": false} {
+			if o.tls.forces(token) != accepted {
+				t.Errorf("token %q: accepted %t, want %t", token, !accepted, accepted)
+			}
+		}
+	}
+	if o := parsed(t); (&portSecrets{}).forces() != nil || o.tls.forces != nil {
+		t.Error("without the flag tokens are taken")
+	}
+}
