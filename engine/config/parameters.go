@@ -264,8 +264,8 @@ type ModelsResponder struct{}
 type NotificationSource struct{}
 
 // TopologyExtractor states that labels say where endpoints stand: plugins for topology read them without it. Those of a
-// pod are its own; without kubernetes.io/hostname its spec.hostname stands for it, or else the node that it is bound to.
-// An endpoint-notification-source names it. It has no parameters.
+// pod are its own; without kubernetes.io/hostname its spec.hostname stands for it, or else the node that it is
+// bound to. An endpoint-notification-source names it. It has no parameters.
 type TopologyExtractor struct{}
 
 // TokenProducer states that the tokens of prompts are estimated, at 4 bytes a token: they always are, also without it.
