@@ -121,10 +121,11 @@ kubelab: | need-go ## Build a kube-apiserver for tests, which takes 4 to 10 minu
 	@test/kubelab/build.sh $(KUBELAB_FOLDER)
 
 .PHONY: kube
-kube: | need-go ## Kubernetes, on a real kube-apiserver, partly behind Envoy; KUBELAB=path, SEED=n FAULTS=n of TestFaults
+kube: | need-go ## Kubernetes, on a real kube-apiserver, partly behind Envoy; KUBELAB=path CRDS=file; SEED=n FAULTS=n of TestFaults
 	@export KUBELAB="$${KUBELAB:-$$(test/kubelab/build.sh $(KUBELAB_FOLDER))}"; \
 	envoy=$$($(FETCH)) || true; export ENVOY="$$envoy"; \
-	$(GO) test -count=1 -v -timeout 20m -parallel 8 ./test/kube $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults $(FAULTS))
+	$(GO) test -count=1 -v -timeout 20m -parallel 8 ./test/kube $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults $(FAULTS)) \
+	  $(if $(CRDS),-crds $(abspath $(CRDS)))
 
 # Tests that wait leave the cores idle, and the checks beside them, at a lower priority, take what is left. So all takes the time of the
 # tests.

@@ -214,24 +214,71 @@ func (c *cluster) do(method, path, contentType string, body any) (object, error)
 	return o, json.Unmarshal(answer, &o)
 }
 
-// define stores definitions of resources, and waits until the API server has them.
+// define stores definitions of resources, and waits until the API server has them. Those of -crds come before files
+// of ours, which count only as far as their names are new.
 func (c *cluster) define(files ...string) error {
+	if *crds != "" {
+		files = append([]string{*crds}, files...)
+	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		all, err := documents(file)
 		if err != nil {
 			return err
 		}
-		if err := c.defineOne("application/yaml", text, "v1"); err != nil {
-			return err
+		for _, definition := range all {
+			if err := c.defineOnce(definition); err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
 		}
 	}
 	return nil
 }
 
+// documents returns the objects of a YAML file.
+func documents(file string) (all []object, _ error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	rest := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var o object
+		err := rest.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if o != nil {
+			all = append(all, o)
+		}
+	}
+}
+
+// defineOnce stores a definition unless there is one of its name.
+func (c *cluster) defineOnce(definition object) error {
+	name, ok := definition["metadata"].(object)["name"].(string)
+	versions, many := definition["spec"].(object)["versions"].([]any)
+	if !ok || !many || definition["kind"] != "CustomResourceDefinition" {
+		return fmt.Errorf("got a %v, want a CustomResourceDefinition", definition["kind"])
+	}
+	if _, err := c.do(http.MethodGet, definitions+"/"+name, "", nil); err == nil {
+		return nil
+	}
+	for _, v := range versions {
+		if v.(object)["served"] == true {
+			return c.defineOne("", definition, v.(object)["name"].(string))
+		}
+	}
+	return fmt.Errorf("%s: no version is served", name)
+}
+
+const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
 // defineOne stores a definition, which serves this version.
 func (c *cluster) defineOne(contentType string, definition any, version string) error {
-	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-	made, err := c.do(http.MethodPost, path, contentType, definition)
+	made, err := c.do(http.MethodPost, definitions, contentType, definition)
 	if err != nil {
 		return err
 	}

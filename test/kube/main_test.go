@@ -6,6 +6,7 @@ package kube
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,7 +21,12 @@ var (
 	shared    *cluster // of all tests but those that stop it
 )
 
+// crds names a file whose definitions take the place of those of testdata that have their names, such as those that
+// the projects publish.
+var crds = flag.String("crds", "", "YAML file of CustomResourceDefinitions, in the place of those of testdata")
+
 func TestMain(m *testing.M) {
+	flag.Parse()
 	os.Exit(run(m))
 }
 

@@ -13,6 +13,9 @@ import (
 	"time"
 	"unicode"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/signalbox-epp/signalbox/engine/rewrites"
 )
 
@@ -42,12 +45,14 @@ const (
 
 // extra is what one object says: an objective has a priority, a rewrite has rules.
 type extra struct {
+	named    bool            // it names our pool, and is for it whatever labels that has
+	selector labels.Selector // of pools; nil = none
 	created  time.Time
 	priority int
 	rules    []rewrites.Rule
 }
 
-// extraView is what is known of a resource of a group. Objects of other pools are left out.
+// extraView is what is known of a resource of a group. Objects that can be of other pools alone are left out.
 type extraView struct {
 	kind int               // objectives or modelRewrites
 	all  map[string]*extra // nil = not known yet
@@ -127,16 +132,16 @@ func (d *Discovery) notInstalled(about string, view *extraView) {
 	}
 }
 
-// putExtra puts an object of our pool into all. One that makes no sense is named and left out.
+// putExtra puts an object that may be of our pool into all. One that makes no sense is named and left out.
 func (d *Discovery) putExtra(r resource, all map[string]*extra, kind int, o *object) {
 	about := objectOf(r, o.Name)
-	e, ours, err := extraOf(kind, o, d.cfg.Pool)
+	e, err := extraOf(kind, o, d.cfg.Pool)
 	if err != nil {
 		d.problems.note(about, r, invalid{fmt.Errorf("%s %s/%s: %w", r.kind, o.Namespace, o.Name, err)})
 		return
 	}
 	d.problems.over(about)
-	if ours {
+	if e != nil {
 		all[o.Name] = e
 	}
 }
@@ -168,17 +173,19 @@ func (d *Discovery) tellExtras() {
 	d.extras.next <- now // there is room, for nothing else fills it
 }
 
-// merged returns the objects of a kind, of one name that of the first group. Those of the legacy group alone are
-// deprecated, which is said once.
+// merged returns the objects of our pool of a kind, of one name that of the first group. Those of the legacy group
+// alone are deprecated, which is said once.
 func (d *Discovery) merged(kind int) map[string]*extra {
 	views := d.extras.views[kind]
-	all := maps.Clone(views[0].all)
-	for name, e := range views[1].all {
-		if all[name] != nil {
-			continue
+	all := map[string]*extra{}
+	for name, e := range views[0].all {
+		if e.of(d.pool.labels) {
+			all[name] = e
 		}
-		if all == nil {
-			all = map[string]*extra{}
+	}
+	for name, e := range views[1].all {
+		if all[name] != nil || !e.of(d.pool.labels) {
+			continue
 		}
 		all[name] = e
 		if views[0].all != nil { // else the first group may have it too
@@ -186,6 +193,25 @@ func (d *Discovery) merged(kind int) map[string]*extra {
 		}
 	}
 	return all
+}
+
+// of reports whether an object is for our pool, which has these labels; nil = they are not known yet.
+func (e *extra) of(pool labels.Set) bool {
+	return e.named || e.selector != nil && pool != nil && e.selector.Matches(pool)
+}
+
+// labelled takes the labels of our pool, by which objects select it.
+func (d *Discovery) labelled(pool labels.Set) {
+	if pool == nil {
+		pool = labels.Set{}
+	}
+	if d.pool.labels != nil && maps.Equal(d.pool.labels, pool) {
+		return
+	}
+	d.pool.labels = pool
+	if d.extras.next != nil {
+		d.tellExtras()
+	}
 }
 
 func (d *Discovery) deprecate(what string) {
@@ -196,15 +222,32 @@ func (d *Discovery) deprecate(what string) {
 	d.cfg.Deprecated(what + " of the group " + legacyGroup + ": want the group " + extraGroup)
 }
 
-// extraSpec is the spec of an InferenceObjective or an InferenceModelRewrite.
+// extraSpec is the spec of an InferenceObjective or an InferenceModelRewrite. It is for each pool that one of its
+// fields names: v1alpha2 has poolRef, the version to come the two others.
 type extraSpec struct {
-	PoolRef struct {
-		Group *string `json:"group"`
-		Kind  *string `json:"kind"`
-		Name  string  `json:"name"`
-	} `json:"poolRef"`
-	Priority *int       `json:"priority"`
-	Rules    []ruleSpec `json:"rules"`
+	PoolRef      poolRef               `json:"poolRef"`
+	PoolRefs     []poolRef             `json:"poolRefs"`
+	PoolSelector *metav1.LabelSelector `json:"poolSelector"`
+	Priority     *int                  `json:"priority"`
+	Rules        []ruleSpec            `json:"rules"`
+}
+
+// poolRef names a pool of the namespace.
+type poolRef struct {
+	Group *string `json:"group"`
+	Kind  *string `json:"kind"`
+	Name  string  `json:"name"`
+}
+
+func (r *poolRef) names(pool Pool) bool {
+	group, kind := DefaultGroup, "InferencePool"
+	if r.Group != nil {
+		group = *r.Group
+	}
+	if r.Kind != nil {
+		kind = *r.Kind
+	}
+	return r.Name == pool.Name && group == pool.Group && kind == "InferencePool"
 }
 
 type ruleSpec struct {
@@ -220,41 +263,42 @@ type ruleSpec struct {
 	} `json:"targets"`
 }
 
-// extraOf reads an object, and reports whether it is for the pool.
-func extraOf(kind int, o *object, pool Pool) (_ *extra, ours bool, _ error) {
+// extraOf reads an object; nil = it is for other pools alone.
+func extraOf(kind int, o *object, pool Pool) (*extra, error) {
 	var spec extraSpec
 	if err := decode("spec", o.Spec, &spec); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	group, of := DefaultGroup, "InferencePool"
-	if spec.PoolRef.Group != nil {
-		group = *spec.PoolRef.Group
+	e := &extra{named: spec.PoolRef.names(pool), created: o.CreationTimestamp.Time}
+	for i := range spec.PoolRefs {
+		e.named = e.named || spec.PoolRefs[i].names(pool)
 	}
-	if spec.PoolRef.Kind != nil {
-		of = *spec.PoolRef.Kind
+	if spec.PoolSelector != nil {
+		var err error
+		if e.selector, err = metav1.LabelSelectorAsSelector(spec.PoolSelector); err != nil {
+			return nil, fmt.Errorf("spec.poolSelector: %w", err)
+		}
 	}
-	if spec.PoolRef.Name != pool.Name || group != pool.Group || of != "InferencePool" {
-		return nil, false, nil
+	if !e.named && e.selector == nil {
+		return nil, nil
 	}
-	e := &extra{created: o.CreationTimestamp.Time}
 	if kind == objectives {
 		if spec.Priority != nil {
 			e.priority = *spec.Priority
 		}
 		if e.priority < math.MinInt32 || e.priority > math.MaxInt32 {
-			return nil, true, fmt.Errorf("spec.priority: got %d, want %d to %d", e.priority, math.MinInt32,
-				math.MaxInt32)
+			return nil, fmt.Errorf("spec.priority: got %d, want %d to %d", e.priority, math.MinInt32, math.MaxInt32)
 		}
-		return e, true, nil
+		return e, nil
 	}
 	for i := range spec.Rules {
 		rule, err := ruleOf(&spec.Rules[i])
 		if err != nil {
-			return nil, true, fmt.Errorf("spec.rules[%d].%w", i, err)
+			return nil, fmt.Errorf("spec.rules[%d].%w", i, err)
 		}
 		e.rules = append(e.rules, rule)
 	}
-	return e, true, nil
+	return e, nil
 }
 
 // mostWeight is the largest weight of a target.

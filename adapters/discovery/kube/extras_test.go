@@ -163,7 +163,14 @@ func TestExtrasThatMakeNoSense(t *testing.T) {
 		`,"poolRef":{"kind":"Node"}}`: notOurs,
 		`,"poolRef":{"name":"qwen"}}`: notOurs,
 		`,"poolRef":"llama"}`:         "spec.poolRef: got string, want a mapping",
-		`,"rules":{}}`:                "spec.rules: got object, want a list",
+		`,"poolRef":{"name":"qwen"},"poolRefs":[{"name":"opt"},{"name":"llama"}]}`:           "",
+		`,"poolRef":{"name":"qwen"},"poolRefs":[{"name":"opt"}]}`:                            notOurs,
+		`,"poolRef":{"name":"qwen"},"poolRefs":[{"name":"llama","group":"x"}]}`:              notOurs,
+		`,"poolRef":{"name":"qwen"},"poolRefs":[],"poolSelector":{"matchLabels":{"a":"b"}}}`: "",
+		`,"poolRefs":{}}`:                                              "spec.poolRefs: got object, want a list",
+		`,"poolSelector":[]}`:                                          "spec.poolSelector: got array, want a mapping",
+		`,"poolSelector":{"matchLabels":{"a":"-"}}}`:                   "spec.poolSelector: ",
+		`,"rules":{}}`:                                                 "spec.rules: got object, want a list",
 		`,"rules":[{"targets":[{"modelRewrite":"a"}]}]}`:               "",
 		`,"rules":[{"targets":[{"modelRewrite":""}]}]}`:                target + noName,
 		`,"rules":[{"targets":[{"modelRewrite":"a\n"}]}]}`:             target + noName,
@@ -176,16 +183,43 @@ func TestExtrasThatMakeNoSense(t *testing.T) {
 			kind = modelRewrites
 		}
 		o := &object{ObjectMeta: metav1.ObjectMeta{Name: "o"}, Spec: []byte(`{"poolRef":{"name":"llama"}` + rest)}
-		_, ours, err := extraOf(kind, o, Pool{Name: "llama", Group: DefaultGroup})
+		e, err := extraOf(kind, o, Pool{Name: "llama", Group: DefaultGroup})
 		got := ""
 		switch {
 		case err != nil:
 			got = err.Error()
-		case !ours:
+		case e == nil:
 			got = notOurs
 		}
-		if got != want {
+		if got != want && (want == "" || !strings.HasSuffix(want, ": ") || !strings.HasPrefix(got, want)) {
 			t.Errorf("%s: got %q, want %q", o.Spec, got, want)
 		}
 	}
+}
+
+// Objects of the version to come name their pools by a list, or by the labels of pools, which may change.
+func TestPoolsThatAreListedOrSelected(t *testing.T) {
+	s, x := newExtrasScene(t)
+	path := extraPath(extraGroup, "inferenceobjectives")
+	s.install(path)
+	of := func(spec text) text { return text{"metadata": text{}, "spec": spec} }
+	gold := text{"matchLabels": text{"tier": "gold"}}
+	s.put(path, "listed", of(text{"priority": 1, "poolRefs": []text{{"name": "qwen"}, {"name": "llama"}}}))
+	s.put(path, "elsewhere", of(text{"priority": 2, "poolRefs": []text{{"name": "qwen"}}}))
+	s.put(path, "selected", of(text{"priority": 3, "poolSelector": gold}))
+	s.put(path, "both", of(text{"priority": 4, "poolRef": text{"name": "llama"}, "poolSelector": gold}))
+	s.put(path, "all", of(text{"priority": 5, "poolSelector": text{}}))
+	s.run()
+	s.extrasAre(x, Extras{Objectives: map[string]int{"listed": 1, "both": 4}})
+	pool := func(tier string) text {
+		o := poolOf("vllm", 8000)
+		o["metadata"].(text)["labels"] = text{"tier": tier}
+		return o
+	}
+	s.put(poolsPath, "llama", pool("gold"))
+	s.extrasAre(x, Extras{Objectives: map[string]int{"listed": 1, "selected": 3, "both": 4, "all": 5}})
+	s.put(poolsPath, "llama", pool("silver"))
+	s.extrasAre(x, Extras{Objectives: map[string]int{"listed": 1, "both": 4, "all": 5}})
+	s.put(poolsPath, "llama", pool("gold"))
+	s.extrasAre(x, Extras{Objectives: map[string]int{"listed": 1, "selected": 3, "both": 4, "all": 5}})
 }

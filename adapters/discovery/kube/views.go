@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -13,7 +15,8 @@ type poolView struct {
 	follower *follower // nil without an InferencePool
 	known    bool      // whether it is there is known
 	there    bool
-	target   *Target // of its newest version that makes sense; nil = there was none
+	target   *Target    // of its newest version that makes sense; nil = there was none
+	labels   labels.Set // of its newest version; nil = not known yet
 }
 
 // podView is what is known of the pods.
@@ -33,6 +36,7 @@ func (d *Discovery) takePool(ctx context.Context, w word) {
 		return
 	}
 	pool := w.objects[0]
+	d.labelled(pool.Labels)
 	about := objectOf(w.follower.source.of, pool.Name)
 	target, err := targetOf(pool)
 	if err != nil {
