@@ -9,6 +9,7 @@ TOOL := $(GO) tool -modfile=test/tools/go.mod
 # Git ignores these folders and $(BIN).
 ENVOY_FOLDER := .envoy
 KUBELAB_FOLDER := .kubelab
+GATEWAY_FOLDER := .envoygateway
 # ENVOY_VERSION selects a pinned version, such as 1.36.2 or 1.39.3. Without it, $ENVOY, an envoy on PATH or the newest one is used.
 FETCH := deploy/envoy/fetch.sh $(ENVOY_FOLDER) $(ENVOY_VERSION)
 BIN := bin
@@ -127,6 +128,14 @@ kube: | need-go ## Kubernetes, on a real kube-apiserver, partly behind Envoy; KU
 	$(GO) test -count=1 -v -timeout 20m -parallel 8 ./test/kube $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults $(FAULTS)) \
 	  $(if $(CRDS),-crds $(abspath $(CRDS)))
 
+# It is kept like kubelab. Envoy Gateway listens on fixed ports of all addresses, so everything runs in a network of its own.
+.PHONY: gateway
+gateway: | need-go ## deploy/envoy-gateway in a real Envoy Gateway, built once in 4 to 10 minutes; ENVOY_GATEWAY=path
+	@export KUBELAB="$${KUBELAB:-$$(test/kubelab/build.sh $(KUBELAB_FOLDER))}"; \
+	envoy=$$($(FETCH)) || true; export ENVOY="$$envoy"; \
+	export ENVOY_GATEWAY="$${ENVOY_GATEWAY:-$$(test/envoygateway/build.sh $(GATEWAY_FOLDER))}"; \
+	$(GO) test -count=1 -v -timeout 10m -run '^TestGateway$$' -exec '$(CURDIR)/test/envoygateway/apart.sh' ./test/kube
+
 # Tests that wait leave the cores idle, and the checks beside them, at a lower priority, take what is left. So all takes the time of the
 # tests.
 .PHONY: ci
@@ -201,4 +210,4 @@ envoy: ## Make the pinned Envoy available ($ENVOY and PATH win)
 
 .PHONY: clean
 clean: ## Remove what the other targets made
-	rm -rf $(BIN) dist $(ENVOY_FOLDER) $(KUBELAB_FOLDER)
+	rm -rf $(BIN) dist $(ENVOY_FOLDER) $(KUBELAB_FOLDER) $(GATEWAY_FOLDER)

@@ -120,11 +120,29 @@ func (e *envoy) holds(healthy int) {
 	})
 }
 
-// startServers starts simulated model servers, which take 50 ms for an answer, and returns their ports of 127.0.0.1.
+// startServers starts simulated model servers, and returns their ports of 127.0.0.1.
 func startServers(t *testing.T, count int) (ports []int) {
 	t.Helper()
-	cmd := exec.Command(signalbox, "sim", "--count", strconv.Itoa(count), "--port", "0", "--decode-rate", "200",
-		"--prefill-rate", "1000000", "--max-num-seqs", "256")
+	addresses, _ := startSim(t, count, "--port", "0")
+	for _, address := range addresses {
+		_, port, _ := net.SplitHostPort(address)
+		n, err := strconv.Atoi(port)
+		if err != nil {
+			t.Fatalf("%q: %v", address, err)
+		}
+		ports = append(ports, n)
+	}
+	return ports
+}
+
+// startSim starts a process of simulated model servers, which take 50 ms for an answer. It ends with the test, or when
+// it is killed.
+func startSim(t *testing.T, count int, flags ...string) (addresses []string, kill func()) {
+	t.Helper()
+	cmd := exec.Command(signalbox, append([]string{
+		"sim", "--count", strconv.Itoa(count), "--decode-rate", "200", "--prefill-rate", "1000000",
+		"--max-num-seqs", "256",
+	}, flags...)...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -138,31 +156,28 @@ func startServers(t *testing.T, count int) (ports []int) {
 		_ = cmd.Wait() // it is killed
 		close(ended)
 	}()
-	t.Cleanup(func() {
+	kill = func() {
 		_ = cmd.Process.Kill()
 		<-ended
-	})
+	}
+	t.Cleanup(kill)
 	eventually(t, "the model servers listen", func() bool {
 		return strings.Count(log.String(), "listening ") == count
 	})
 	for line := range strings.Lines(log.String()) {
 		if _, address, listens := strings.Cut(strings.TrimSpace(line), "listening "); listens {
-			_, port, _ := net.SplitHostPort(address)
-			n, err := strconv.Atoi(port)
-			if err != nil {
-				t.Fatalf("%q: %v", line, err)
-			}
-			ports = append(ports, n)
+			addresses = append(addresses, address)
 		}
 	}
-	return ports
+	return addresses, kill
 }
 
 // answer is what a client got for a request.
 type answer struct {
 	sent, ended time.Time
-	picked      bool  // by a picker; else Envoy chose the server
-	err         error // nil if it came whole
+	picked      bool   // by a picker; else Envoy chose the server
+	server      string // address of the one that answered
+	err         error  // nil if it came whole
 }
 
 // load is a number of clients, each of which asks again once it has its answer, or a moment after a failure.
@@ -174,13 +189,16 @@ type load struct {
 	answers []answer
 }
 
-func (e *envoy) startLoad(clients int) *load {
+func (e *envoy) startLoad(clients int) *load { return startLoad(e.t, e.url, clients) }
+
+func startLoad(t *testing.T, url string, clients int) *load {
+	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: clients}
 	l := &load{stopped: make(chan struct{})}
 	for i := range clients {
-		l.ended.Go(func() { l.play(&http.Client{Transport: transport, Timeout: patience}, e.url, i) })
+		l.ended.Go(func() { l.play(&http.Client{Transport: transport, Timeout: patience}, url, i) })
 	}
-	e.t.Cleanup(transport.CloseIdleConnections)
+	t.Cleanup(transport.CloseIdleConnections)
 	return l
 }
 
@@ -201,18 +219,28 @@ func (l *load) play(c *http.Client, url string, client int) {
 	}
 }
 
-// ask has a streamed answer of ten tokens sent.
-func ask(c *http.Client, url, prompt string) (a answer) {
+// ask has a streamed answer of ten tokens sent. The header is of names and values.
+func ask(c *http.Client, url, prompt string, header ...string) (a answer) {
 	a.sent = time.Now()
 	defer func() { a.ended = time.Now() }()
 	body := fmt.Sprintf(`{"model":"sim-model","prompt":%q,"max_tokens":10,"stream":true}`, prompt)
-	response, err := c.Post(url+"/v1/completions", "application/json", strings.NewReader(body))
+	request, err := http.NewRequest(http.MethodPost, url+"/v1/completions", strings.NewReader(body))
+	if err != nil {
+		a.err = err
+		return a
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := c.Do(request)
 	if err != nil {
 		a.err = err
 		return a
 	}
 	defer response.Body.Close()
 	a.picked = response.Header.Get("x-signalbox-request-id") != ""
+	a.server = response.Header.Get("x-served-by")
 	text, err := io.ReadAll(response.Body)
 	switch {
 	case err != nil:

@@ -34,7 +34,7 @@ func (s *space) manifests(folder string, components ...string) []object {
 		s.t.Fatal(err)
 	}
 	defer os.RemoveAll(overlay)
-	text := fmt.Sprintf("resources: [../%s]\nnamespace: %s\n", folder, s.name)
+	text := fmt.Sprintf("resources: [../%s]\nnamespace: %s\n", filepath.Base(base), s.name)
 	for _, c := range components {
 		text += "components: [../" + c + "]\n"
 	}
