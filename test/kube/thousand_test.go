@@ -1,13 +1,16 @@
 package kube
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -33,68 +36,263 @@ func atOnce(n int, do func(i int)) {
 	all.Wait()
 }
 
-// A thousand pods are followed while they change, and a fifth of them that is lost at once is gone while the rest
-// stays. What that costs is logged, and held against nothing: the machine may be busy.
-func TestThousandPods(t *testing.T) {
-	const count, changes = 1000, 100
-	s := newSpace(t, shared)
-	name := func(i int) string { return fmt.Sprintf("pod-%04d", i) }
-	ip := func(i int) string { return fmt.Sprintf("10.1.%d.%d", i/250, i%250+1) }
-	var want []string
-	for i := range count {
-		want = append(want, fmt.Sprintf("%s-rank-0 %s:8000", name(i), ip(i)))
+const (
+	crowd     = 1000 // pods
+	perSecond = 10   // changes
+	// changesFor is how long they come.
+	changesFor = 60 * time.Second
+	// quietFor is how long the picker is looked at without changes.
+	quietFor = 10 * time.Second
+	// lateAt is when a change is late: what takes 1 s at most on a quiet machine has this long on a busy one.
+	lateAt = 5 * time.Second
+)
+
+func crowdName(i int) string { return fmt.Sprintf("pod-%04d", i) }
+
+func crowdIP(i int) string { return fmt.Sprintf("10.1.%d.%d", i/250, i%250+1) }
+
+// crowded are the endpoints of all pods.
+func crowded() (all []string) {
+	for i := range crowd {
+		all = append(all, fmt.Sprintf("%s-rank-0 %s:8000", crowdName(i), crowdIP(i)))
 	}
-	atOnce(count, func(i int) { s.pod(name(i), ip(i), vllm, nil) })
+	return all
+}
+
+// A thousand pods are followed while ten change each second and the watch breaks in the middle, and a fifth of them
+// that is lost at once is gone while the rest stays. No pick is of a pod that has been gone for long. How long changes
+// take, and what all costs, is logged; the bounds here are wider, for the machine may be busy.
+func TestThousandPods(t *testing.T) {
+	s := newSpace(t, shared)
+	m, kubeconfig := newMiddle(t, shared)
+	want := crowded()
+	atOnce(crowd, func(i int) { s.pod(crowdName(i), crowdIP(i), vllm, nil) })
 	s.pool(8000)
 	began := time.Now()
-	p := startPicker(t, s.inPool("--config-text", nothingScraped)...)
+	p := startPicker(t, s.inPool("--kubeconfig", kubeconfig, "--config-text", nothingScraped,
+		"--zap-time-encoding", "rfc3339nano")...)
 	p.ready(true)
+	t.Logf("FIGURES ready %v after the start", time.Since(began).Round(time.Millisecond))
 	p.knows(want...)
-	t.Logf("ready and complete %v after the start, %s", time.Since(began), p.cost(t))
-
-	began = time.Now()
-	every := time.NewTicker(100 * time.Millisecond)
-	defer every.Stop()
-	for i := range changes {
-		s.status(name(i%50), ip(i%50), i >= 50)
-		<-every.C
+	t.Logf("FIGURES complete %v after the start", time.Since(began).Round(time.Millisecond))
+	pods, file := p.resident(), ofAFile(t)
+	t.Logf("FIGURES %d MiB resident, %d MiB with a file of the same endpoints", pods, file)
+	if pods > 120 || pods > file+60 {
+		t.Errorf("%d MiB resident, and %d MiB with a file: want 120, and 60 more than with a file, at most", pods, file)
 	}
-	p.knows(want...)
-	t.Logf("after %d changes in %v: %s", changes, time.Since(began), p.cost(t))
 
-	atOnce(count/5, func(i int) { s.status(name(i), ip(i), false) })
+	idle := p.cores(quietFor)
+	watched := p.watchPicks()
+	load := p.cores(quietFor)
+	var changes []podChange
+	busy := p.coresWhile(func() { changes = s.changeMany(m) })
+	mib := p.resident() // before pages of all endpoints are asked for
+	p.knows(want...)
+	p.late(changes)
+	t.Logf("FIGURES cores: idle %.3f, with picks %.3f, with %d changes/s too %.3f; %d MiB resident", idle, load,
+		perSecond, busy, mib)
+
+	var gone sync.Map
+	watched.gone.Store(&gone)
+	atOnce(crowd/5, func(i int) {
+		s.status(crowdName(i), crowdIP(i), false)
+		gone.Store(crowdIP(i), time.Now())
+	})
 	began = time.Now()
-	p.knows(want[count/5:]...)
-	t.Logf("%d that are lost at once are gone %v after the last was written, %s", count/5, time.Since(began), p.cost(t))
-	for range 100 {
-		got, _, text := p.pick()
-		first, _, _ := strings.Cut(got, ",")
-		if !slices.ContainsFunc(want[count/5:], func(e string) bool { return strings.HasSuffix(e, " "+first) }) {
-			t.Fatalf("picked %q, %s; want an endpoint that is there", got, text)
+	p.knows(want[crowd/5:]...)
+	t.Logf("FIGURES %d that are lost at once are gone %v after the last was written", crowd/5,
+		time.Since(began).Round(time.Millisecond))
+	<-time.After(time.Second)
+	watched.stop(t)
+}
+
+// ofAFile returns the memory of a picker whose endpoints come from a file, in MiB.
+func ofAFile(t *testing.T) int {
+	t.Helper()
+	text := "endpoints:\n"
+	for i := range crowd {
+		text += fmt.Sprintf("- {name: %s, address: %s, port: \"8000\"}\n", crowdName(i), crowdIP(i))
+	}
+	file := filepath.Join(t.TempDir(), "endpoints.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := startPicker(t, "--endpoints", file, "--config-text", nothingScraped)
+	eventually(t, "all endpoints of the file", func() bool { return len(p.endpoints()) == crowd })
+	mib := p.resident()
+	_ = p.cmd.Process.Kill()
+	return mib
+}
+
+// podChange is a change of a pod's readiness.
+type podChange struct {
+	endpoint string // as the log names it
+	ready    bool
+	at       time.Time // before it was written
+}
+
+// changeMany has a hundred pods become unready, one after the other, and ready again, and cuts the watch in the middle.
+func (s *space) changeMany(m *middle) (all []podChange) {
+	every := time.NewTicker(time.Second / perSecond)
+	defer every.Stop()
+	const n = int(changesFor/time.Second) * perSecond
+	for i := range n {
+		<-every.C
+		if i == n/2 {
+			m.cut()
 		}
+		pod, ready := 500+i%100, i/100%2 == 1 // ten seconds lie between two changes of a pod, which none hides
+		name := fmt.Sprintf("%s-rank-0 (%s:8000)", crowdName(pod), crowdIP(pod))
+		all = append(all, podChange{name, ready, time.Now()})
+		s.status(crowdName(pod), crowdIP(pod), ready)
+	}
+	return all
+}
+
+// late fails the test for each change that the picker took too late, as its log tells.
+func (p *picker) late(changes []podChange) {
+	p.t.Helper()
+	var took []time.Duration
+	sets := p.log.sets(p.t)
+	for _, c := range changes {
+		i := slices.IndexFunc(sets, func(e setChanged) bool {
+			names := e.Removed
+			if c.ready {
+				names = e.Added
+			}
+			return !e.TS.Before(c.at) && slices.Contains(names, c.endpoint)
+		})
+		if i < 0 {
+			p.t.Errorf("the log does not have the change of %s to ready: %v", c.endpoint, c.ready)
+			continue
+		}
+		took = append(took, sets[i].TS.Sub(c.at))
+	}
+	if len(took) == 0 {
+		return
+	}
+	slices.Sort(took)
+	longest := took[len(took)-1]
+	p.t.Logf("FIGURES %d changes, from before each is written until it is in force: p50 %v, p90 %v, longest %v",
+		len(took), took[len(took)/2], took[len(took)*9/10], longest)
+	if longest > lateAt {
+		p.t.Errorf("a change took %v, want %v at most", longest, lateAt)
 	}
 }
 
-// cost returns the memory and the processor time of the process so far, as Linux tells them.
-func (p *picker) cost(t *testing.T) string {
+// setChanged is a line of the log.
+type setChanged struct {
+	TS             time.Time
+	Added, Removed []string
+}
+
+// sets returns the lines that tell of a changed set of endpoints.
+func (l *lines) sets(t *testing.T) (all []setChanged) {
 	t.Helper()
-	folder := filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid))
-	status, err := os.ReadFile(filepath.Join(folder, "status"))
-	if err != nil {
-		return "cost unknown: " + err.Error()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.all {
+		if !strings.Contains(line, "endpoints changed") {
+			continue
+		}
+		var e setChanged
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		all = append(all, e)
 	}
-	memory := ""
-	for line := range strings.Lines(string(status)) {
-		if strings.HasPrefix(line, "VmRSS:") {
-			memory = strings.Join(strings.Fields(line)[1:], " ")
+	return all
+}
+
+// pickWatch asks for picks one after the other, none of which may fail or be of a pod that has been gone for long.
+type pickWatch struct {
+	gone  atomic.Pointer[sync.Map] // addresses, and when each was lost
+	ended chan struct{}
+	found chan pickFound
+}
+
+type pickFound struct {
+	picks, failed int
+	oldest        time.Duration // how long a picked pod had been gone
+	failure       string        // the last one
+}
+
+func (p *picker) watchPicks() *pickWatch {
+	w := &pickWatch{ended: make(chan struct{}), found: make(chan pickFound, 1)}
+	w.gone.Store(&sync.Map{})
+	go func() {
+		var f pickFound
+		defer func() { w.found <- f }()
+		for {
+			select {
+			case <-w.ended:
+				return
+			case <-time.After(pickEvery):
+			}
+			w.look(p, &f)
+		}
+	}()
+	return w
+}
+
+func (w *pickWatch) look(p *picker, f *pickFound) {
+	asked := time.Now()
+	got, status, text := p.pick()
+	f.picks++
+	first, _, _ := strings.Cut(got, ":")
+	if status != http.StatusOK || !strings.HasPrefix(first, "10.1.") {
+		f.failed++
+		f.failure = fmt.Sprintf("%q, %d %s", got, status, text)
+		return
+	}
+	if at, gone := w.gone.Load().Load(first); gone {
+		f.oldest = max(f.oldest, asked.Sub(at.(time.Time)))
+	}
+}
+
+func (w *pickWatch) stop(t *testing.T) {
+	t.Helper()
+	close(w.ended)
+	f := <-w.found
+	t.Logf("FIGURES %d picks; one was of a pod gone for %v, the longest", f.picks, f.oldest)
+	if f.failed > 0 || f.picks < 10 || f.oldest > lateAt {
+		t.Errorf("%+v: want 10 picks or more, none failed, none of a pod gone for over %v", f, lateAt)
+	}
+}
+
+// cores returns how many cores the process takes for a while.
+func (p *picker) cores(during time.Duration) float64 {
+	return p.coresWhile(func() { <-time.After(during) })
+}
+
+func (p *picker) coresWhile(do func()) float64 {
+	p.t.Helper()
+	began, before := time.Now(), p.processorTime()
+	do()
+	return (p.processorTime() - before).Seconds() / time.Since(began).Seconds()
+}
+
+// resident returns the memory of the process in MiB, as Linux tells it; 0 where it does not.
+func (p *picker) resident() (mib int) {
+	p.t.Helper()
+	text, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "status"))
+	for line := range strings.Lines(string(text)) {
+		if kib, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			mib, _ = strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(kib), " kB"))
 		}
 	}
-	stat, err := os.ReadFile(filepath.Join(folder, "stat"))
-	if err != nil {
-		return "cost unknown: " + err.Error()
+	return mib >> 10
+}
+
+// processorTime returns the processor time of the process so far, as Linux tells it; 0 where it does not.
+func (p *picker) processorTime() time.Duration {
+	p.t.Helper()
+	text, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "stat"))
+	fields := strings.Fields(string(text))
+	if len(fields) < 15 {
+		return 0
 	}
-	fields := strings.Fields(string(stat))
 	user, _ := strconv.Atoi(fields[13])
 	system, _ := strconv.Atoi(fields[14])
-	return fmt.Sprintf("%s resident, %d ms of a processor so far", memory, (user+system)*10)
+	return time.Duration(user+system) * 10 * time.Millisecond
 }
