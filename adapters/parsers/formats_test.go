@@ -307,31 +307,3 @@ func TestErrorsHaveATypeInMessages(t *testing.T) {
 		})
 	}
 }
-
-// BenchmarkFormats reads bodies of 64 KB.
-func BenchmarkFormats(b *testing.B) {
-	text := strings.Repeat("the quick brown fox jumps over the dog ", 64<<10/39)
-	tokens := strings.Repeat("12345,", 64<<10/6) + "7"
-	for name, c := range map[string]struct{ path, body string }{
-		"chat":       {chatPath, `{"model":"m","messages":[{"role":"user","content":"` + text + `"}]}`},
-		"responses":  {"/v1/responses", `{"model":"m","input":[{"role":"user","content":"` + text + `"}]}`},
-		"messages":   {"/v1/messages", `{"model":"m","messages":[{"role":"user","content":"` + text + `"}]}`},
-		"embeddings": {"/v1/embeddings", `{"model":"m","input":"` + text + `"}`},
-		"counted": {"/v1/messages/count_tokens",
-			`{"model":"m","messages":[{"role":"user","content":"` + text + `"}]}`},
-		"vLLM":   {"/inference/v1/generate", `{"model":"m","token_ids":[` + tokens + `]}`},
-		"SGLang": {"/generate", `{"input_ids":[` + tokens + `]}`},
-	} {
-		b.Run(name, func(b *testing.B) {
-			body := []byte(c.body)
-			b.SetBytes(int64(len(body)))
-			b.ReportAllocs()
-			for b.Loop() {
-				var got messages.Request
-				if err := parser.Parse(c.path, jsonType, "", body, &got); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

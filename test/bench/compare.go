@@ -27,6 +27,11 @@ type comparison struct {
 // comparisons are those of the whole tree; add yours.
 var comparisons = []comparison{
 	pick("10"), pick("100"), pick("1000"),
+	{title: "a pick, with 300 more types of plugins that no profile has ÷ without", pkg: "engine/schedule",
+		benchmark: "^BenchmarkUnusedTypes$", metric: "with/without", atMost: 1.03},
+	format("completions"), format("responses"), format("messages"), format("counted"), format("embeddings"),
+	format("images"), format("vLLM-tokens"), format("SGLang-tokens"), format("SGLang-text"), format("form"),
+	format("gRPC-text"), format("gRPC-tokens"), format("Vertex-chat"), format("passthrough"),
 	{
 		title: "a metrics page of 61 KB, scanned ÷ parsed by Prometheus", pkg: "adapters/modelserver",
 		benchmark: "^Benchmark(Scan|Parse)$",
@@ -46,6 +51,11 @@ const lifecycle = "^BenchmarkLifecycle$"
 func life(what, metric, procs string, atLeast float64) comparison {
 	return comparison{title: "a request's life: " + what, pkg: "engine/runtime", benchmark: lifecycle, metric: metric,
 		procs: procs, atLeast: atLeast}
+}
+
+func format(name string) comparison {
+	return comparison{title: "64 KB read: " + name + " ÷ chat", pkg: "adapters/parsers",
+		benchmark: "^BenchmarkFormats$", metric: name + "/chat"}
 }
 
 func pick(endpoints string) comparison {
