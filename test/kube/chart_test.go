@@ -172,8 +172,8 @@ func (d installed) admitted() {
 }
 
 // picker runs a pod of the Deployment as a process: its arguments and its account, with ports that are free here, and
-// its configuration where it could be written.
-func (d installed) picker(pod string) *picker {
+// its configuration where it could be written. Further flags go over those.
+func (d installed) picker(pod string, further ...string) *picker {
 	d.t.Helper()
 	account := d.at("spec.template.spec.serviceAccountName").(string)
 	folder := d.t.TempDir()
@@ -191,6 +191,7 @@ func (d installed) picker(pod string) *picker {
 	}
 	flags = append(flags, "--grpc-port=0", "--grpc-health-port=0", "--metrics-port=0", "--xds-port=0",
 		"--secure-serving=false", "--zap-encoder=json", "--v=1", "--drain-delay=0s", "--drain-timeout=1s")
+	flags = append(flags, further...)
 	d.t.Setenv("NAMESPACE", d.name)
 	d.t.Setenv("POD_NAME", pod)
 	return startPicker(d.t, flags...)
