@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -363,45 +362,6 @@ func TestConfigMap(t *testing.T) {
 	}
 	if files < 2*len(sets) {
 		t.Errorf("%d files in all ConfigMaps, want 2 in each", files)
-	}
-}
-
-// The schema has every flag of the command, so that a new one can be set, and no others but those of the reference that
-// are refused with advice.
-func TestSchemaHasEveryFlag(t *testing.T) {
-	help, err := exec.CommandContext(t.Context(), "go", "run", "../../cmd/signalbox", "serve", "--help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var known []string
-	for _, match := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)( |$)`).FindAllSubmatch(help, -1) {
-		if name := string(match[1]); name != "help" {
-			known = append(known, name)
-		}
-	}
-	text, err := os.ReadFile(filepath.Join(folder, "values.schema.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var schema object
-	if err := yaml.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
-	flags := schema.at("properties.router.properties.epp.properties.flags.properties").(object)
-	for _, name := range known {
-		if flags[name] == nil {
-			t.Errorf("values.schema.json of the chart lacks the flag %s: add it to router.epp.flags, with the "+
-				"types of the others", name)
-		}
-	}
-	helpers, err := os.ReadFile(filepath.Join(folder, "templates/_helpers.tpl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range flags {
-		if !slices.Contains(known, name) && !bytes.Contains(helpers, []byte(`"`+name+`"`)) {
-			t.Errorf("values.schema.json has the flag %s, which is no flag and is not refused", name)
-		}
 	}
 }
 
