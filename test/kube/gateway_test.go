@@ -63,7 +63,7 @@ func TestGateway(t *testing.T) {
 	}
 	binary := os.Getenv("ENVOY_GATEWAY")
 	if binary == "" {
-		t.Skip("*** NO ENVOY GATEWAY: its test is left out. It could not be built. ***") //nolint:forbidigo // said aloud
+		t.Skip("*** NO ENVOY GATEWAY: its test is left out, for it is not built. ***") //nolint:forbidigo // said aloud
 	}
 	c := newCluster(t)
 	c.defineGateway(t)
