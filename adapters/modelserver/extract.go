@@ -199,7 +199,23 @@ func member(of map[string]any, key string, endpoint messages.EndpointSpec) any {
 	if its, ok := of[string(endpoint.Address)]; ok {
 		return its
 	}
-	return of[endpoint.Name]
+	if its, ok := of[endpoint.Name]; ok {
+		return its
+	}
+	return of[podOf(endpoint.Name)]
+}
+
+// podOf returns the name of an endpoint's pod, or "" if the endpoint is not named after one.
+func podOf(endpoint string) string {
+	const rank = "-rank-"
+	at := strings.LastIndex(endpoint, rank)
+	if at < 0 {
+		return ""
+	}
+	if _, err := strconv.ParseUint(endpoint[at+len(rank):], 10, 8); err != nil {
+		return ""
+	}
+	return endpoint[:at]
 }
 
 // aggregate is what was found of one attribute so far.

@@ -12,7 +12,8 @@ import (
 
 func TestExtractFields(t *testing.T) {
 	const page = `{"power":{"watts":250.5},"gpus":[{"up":true},{"up":false}],"name":"a","none":null,"7":7,
-		"hints":{"10.0.0.1:8000":{"cost":3},"b":{"cost":4},"{endpoint}":{"cost":5}},"both":{"10.0.0.1:8000":1,"b":2}}`
+		"hints":{"10.0.0.1:8000":{"cost":3},"b":{"cost":4},"{endpoint}":{"cost":5},"pod":{"cost":6},
+		"ranked-rank-1":{"cost":7},"ranked":{"cost":8},"x-rank-y":{"cost":9}},"both":{"10.0.0.1:8000":1,"b":2}}`
 	of := messages.EndpointSpec{Address: "10.0.0.1:8000", Name: "b"}
 	for path, want := range map[string]float64{
 		"power.watts": 250.5, "gpus.0.up": 1, "gpus.1.up": 0, "7": 7,
@@ -33,6 +34,16 @@ func TestExtractFields(t *testing.T) {
 	of.Address = "10.0.0.2:8000"
 	if got := extractFields(c.root, list, of); len(got) != 1 || got[0].Value != 4 {
 		t.Errorf("got %v for an endpoint that the document has by name, want 4", got)
+	}
+	for name, want := range map[string]float64{
+		"pod-rank-0": 6, "pod-rank-12": 6, "ranked-rank-1": 7, "ranked-rank-0": 8, "x-rank-y": 9, "pod": 6,
+		"pod-rank-": -1, "pod-rank-x": -1, "pod-rank--1": -1, "rank-0": -1, "": -1, "c": -1,
+	} {
+		of.Name = name
+		got := extractFields(c.root, list, of)
+		if want < 0 && got != nil || want >= 0 && (len(got) != 1 || got[0].Value != want) {
+			t.Errorf("%q: got %v, want %v: that of its name, or else of its pod", name, got, want)
+		}
 	}
 	if _, err := document([]byte(`{"a":`), list); err == nil {
 		t.Error("half a document is taken")

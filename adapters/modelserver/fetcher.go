@@ -68,15 +68,17 @@ type Further struct {
 	// has its own.
 	URL, File string
 	Pushed    bool
+	Objects   bool          // Tell brings it
 	Every     time.Duration // the time for which all endpoints share what was read of URL or File
 }
 
 // shared reports whether it is one page for the whole pool.
-func (p *Further) shared() bool { return p.URL != "" || p.File != "" || p.Pushed }
+func (p *Further) shared() bool { return p.URL != "" || p.File != "" || p.Pushed || p.Objects }
 
 func (p Further) equal(other Further) bool {
 	return p.Source == other.Source && p.Document == other.Document && p.Page == other.Page &&
-		p.URL == other.URL && p.File == other.File && p.Pushed == other.Pushed && p.Every == other.Every &&
+		p.URL == other.URL && p.File == other.File && p.Pushed == other.Pushed && p.Objects == other.Objects &&
+		p.Every == other.Every &&
 		slices.EqualFunc(p.Extract, other.Extract, func(a, b Extraction) bool { return a.equal(b) })
 }
 
@@ -376,8 +378,8 @@ func (f *Fetcher) further(of messages.EndpointSpec, source string, number uint32
 	var err error
 	if p.shared() {
 		var s sharedReading
-		if p.Pushed {
-			s, err = at.newest(began)
+		if p.Pushed || p.Objects {
+			s, err = at.newest(p, began)
 		} else {
 			s, err = f.sharedDocument(p, at)
 		}

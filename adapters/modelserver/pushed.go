@@ -12,10 +12,12 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
-// pushed is a document of the whole pool that its author has pushed. It is immutable.
+// pushed is a document of the whole pool that its author has pushed, or that has objects. It is immutable.
 type pushed struct {
 	contents
-	at, until time.Time
+	at, until time.Time // of one that has objects, zero
+	objects   bool
+	err       error // why there is none; nil = there is one
 }
 
 // ErrNotPushed is an error of Push: no source of this name waits for a document.
@@ -57,15 +59,38 @@ func (f *Fetcher) Push(source string, text []byte, ttl time.Duration) (values ma
 		return nil, unfit[:min(len(unfit), mostProblems)]
 	}
 	now := time.Now()
-	at.pushed.Store(&pushed{c, now, now.Add(ttl)})
+	at.pushed.Store(&pushed{contents: c, at: now, until: now.Add(ttl)})
 	return values, nil
 }
 
-// newest returns the document that was pushed last.
-func (at *place) newest(now time.Time) (sharedReading, error) {
+// Tell brings the document of a source that has objects into force, or says why there is none. The document must not
+// change any more.
+func (f *Fetcher) Tell(source string, text []byte, err error) {
+	p, at, ok := f.pages.Load().source(source)
+	if !ok || !p.Objects {
+		return // the configuration does not have it any more
+	}
+	d := &pushed{objects: true, err: err}
+	if err == nil {
+		d.contents, d.err = document(text, p.Extract)
+	}
+	at.pushed.Store(d)
+}
+
+// newest returns the document of a source that was pushed or told last. One that was told is as it is now.
+func (at *place) newest(p *Further, now time.Time) (sharedReading, error) {
 	d := at.pushed.Load()
+	if p.Objects {
+		switch {
+		case d == nil || !d.objects:
+			return sharedReading{at: now, other: true}, errors.New("the objects are not known yet")
+		case d.err != nil:
+			return sharedReading{at: now, other: true}, d.err
+		}
+		return sharedReading{contents: d.contents, at: now, other: true}, nil
+	}
 	switch {
-	case d == nil:
+	case d == nil || d.objects:
 		return sharedReading{at: now, other: true}, errors.New("nothing was pushed yet")
 	case !now.Before(d.until):
 		return sharedReading{at: now, other: true}, errors.New("what was pushed last has expired")

@@ -8,6 +8,36 @@ import (
 	"time"
 )
 
+// What is told of objects is as it is now, until it is told otherwise; strings where numbers are wanted are unknown.
+func TestTell(t *testing.T) {
+	s := newScene(t, Config{}, say(""))
+	s.fetcher.Tell("hints", []byte(`{"a": {"cost": 9}}`), nil) // nothing of this name wants it
+	s.fetcher.Read(hints(Further{Objects: true}))
+	if m := s.ask("a"); m.Failure != "the objects are not known yet" || !m.Shared {
+		t.Errorf("got %+v, want that nothing is known", m)
+	}
+	s.fetcher.Tell("hints", nil, errors.New("forbidden"))
+	if m := s.ask("a"); m.Failure != "forbidden" {
+		t.Errorf("got %+v, want why nothing is known", m)
+	}
+	s.fetcher.Tell("hints", []byte(`{"a": {"cost": 3}, "b": {"cost": "high"}, "c": "nonsense"}`), nil)
+	if m := s.ask("a"); cost(m) != 3 || !m.Shared || m.Age != 0 || m.Expires != 0 {
+		t.Errorf("got %+v, want the cost 3 as it is now", m)
+	}
+	for _, name := range []string{"b", "c", "d"} {
+		if m := s.ask(name); m.Failure != "" || m.Reading.Numbers.Len() != 0 {
+			t.Errorf("%s: got %+v, want no value and no failure", name, m)
+		}
+	}
+	if _, err := s.fetcher.Push("hints", []byte(`{}`), time.Minute); !errors.Is(err, ErrNotPushed) {
+		t.Errorf("it is pushed: %v", err)
+	}
+	s.fetcher.Read(hints(Further{Pushed: true}))
+	if m := s.ask("a"); m.Failure != "nothing was pushed yet" {
+		t.Errorf("got %+v, want that nothing was pushed: it was told before", m)
+	}
+}
+
 func TestPush(t *testing.T) {
 	s := newScene(t, Config{}, say(""))
 	s.fetcher.Read(hints(Further{Pushed: true}))

@@ -310,7 +310,6 @@ var unsupported = map[string]string{
 	"dcgm-data-source":                          readsExporter,
 	"dcgm-extractor":                            readsExporter,
 	"disaggregatedset-rollout-screener":         watchesObjects,
-	"k8s-notification-source":                   watchesObjects,
 	"k8s-peer-discovery":                        findsPickers,
 	"latency-scorer":                            asksPredictor,
 	"latency-slo-admitter":                      asksPredictor,

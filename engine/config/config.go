@@ -120,7 +120,18 @@ type FurtherSource struct {
 	// A document of the whole pool: where it is, or that it is pushed; none = each endpoint has its own page.
 	URL, File string
 	Pushed    bool
+	Objects   ObjectKind // it has the objects of a kind of Kubernetes; zero = it does not
+
+	At strictyaml.Problem // its line and path, without a text, for a problem with where it is
 }
+
+// NoCluster says why a source of objects of Kubernetes cannot be, where something else names a file of endpoints.
+func NoCluster(by string) string {
+	return "the objects are watched where pods of Kubernetes are followed, and " + by + " names a file of endpoints"
+}
+
+// ObjectKind is a kind of objects of Kubernetes. The zero ObjectKind is none.
+type ObjectKind struct{ Group, Version, Kind string }
 
 // Extraction is an attribute that an extractor takes from a metrics page.
 type Extraction struct {

@@ -321,7 +321,8 @@ type DocumentAttribute struct {
 	Name string `json:"name"`
 	// Field is the path of a number, or of true (1) or false (0): power.watts, or gpus.0.watts for the first of a list;
 	// required. Anything else there counts as unknown. In a document of the whole pool, a key {endpoint} stands for the
-	// endpoint's address and port, or, if there is no such key, for its name: hints.{endpoint}.cost.
+	// endpoint's address and port, or, if there is no such key, for its name, or else for that of its pod, which is its
+	// name without -rank-0: hints.{endpoint}.cost. One of objects begins with their names: {endpoint}.spec.cost.
 	Field string `json:"field"`
 }
 

@@ -37,6 +37,7 @@ var others = map[string]func() any{
 		return &ModelsSource{HTTPSource{Scheme: "http", Path: "/v1/models", InsecureSkipVerify: true}}
 	},
 	"endpoint-notification-source": func() any { return new(NotificationSource) },
+	"k8s-notification-source":      func() any { return new(ObjectSource) },
 	"openai-parser":                func() any { return new(OpenAIParser) },
 	"anthropic-parser":             func() any { return new(AnthropicParser) },
 	"vllmhttp-parser":              func() any { return new(VLLMHTTPParser) },
@@ -230,6 +231,55 @@ func (p *DocumentSource) Validate() error {
 		at.Path, at.Port = "/", 0
 	}
 	return errors.Join(append(errs, at.Validate())...)
+}
+
+// ObjectSource is the objects of one kind of Kubernetes, which are watched where pods are followed: those of the
+// pool's namespace, or of the cluster if the kind has no namespaces. It needs the right to list and watch them, which
+// the roles of deploy/kubernetes do not give. Plugins see one document of the whole pool, which has each object under
+// its name; a json-extractor takes from it what is a number. It is up to date within a second, and while the API
+// server is away its last objects stay. There may be any number, with names of their own.
+type ObjectSource struct {
+	// Group is the API group of the kind; empty = the core group, which has Pods and Nodes.
+	Group string `json:"group"`
+	// Version is the version of the group, such as v1; required.
+	Version string `json:"version"`
+	// Kind is the kind as objects have it, such as Deployment; required.
+	Kind string `json:"kind"`
+
+	at HTTPSource // of no page, for nothing is asked of endpoints
+}
+
+func (p *ObjectSource) place() *HTTPSource { return &p.at }
+
+func (p *ObjectSource) extractors() []string { return []string{"json-extractor"} }
+
+func (p *ObjectSource) further(f *FurtherSource) {
+	f.Document, f.Interval = true, poolDocumentInterval
+	f.Objects = ObjectKind{Group: p.Group, Version: p.Version, Kind: p.Kind}
+}
+
+// Validate returns which parameters are missing, or are no names.
+func (p *ObjectSource) Validate() error {
+	var errs []error
+	if p.Version == "" {
+		errs = append(errs, errors.New("version: missing; name the version of the kind, such as v1"))
+	}
+	if p.Kind == "" {
+		errs = append(errs, errors.New("kind: missing; name the kind of the objects, such as Deployment"))
+	}
+	for _, part := range []struct{ name, value string }{
+		{"group", p.Group}, {"version", p.Version}, {"kind", p.Kind},
+	} {
+		if strings.ContainsFunc(part.value, notInName) { // it becomes a part of a path
+			errs = append(errs, fmt.Errorf("%s: got %q, want letters, digits, dots and hyphens", part.name,
+				clip.Value(part.value)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func notInName(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '.' && r != '-'
 }
 
 // checkURL returns an error if a document cannot be read there.

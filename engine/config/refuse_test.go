@@ -212,7 +212,8 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: dataLayer.crossReplicaSyncInterval: has no effect yet, only 200ms does"},
 		"E40 no source": {head + "plugins: [{type: queue-scorer}]\ndataLayer: {sources: [{pluginRef: " +
 			"queue-scorer}]}", "line 4: dataLayer.sources[0].pluginRef: queue-scorer is of type queue-scorer, " +
-			"want document-data-source or endpoint-notification-source or metrics-data-source or models-data-source"},
+			"want document-data-source or endpoint-notification-source or k8s-notification-source or " +
+			"metrics-data-source or models-data-source"},
 		"E41 no extractor": {head + "plugins: [{type: metrics-data-source}]\n" +
 			"dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: e}]}]}",
 			`line 4: dataLayer.sources[0].extractors[0].pluginRef: no plugin is named "e"`},
@@ -247,6 +248,19 @@ func TestLoadRefuses(t *testing.T) {
 			"[{pluginRef: document-data-source, extractors: [{pluginRef: prometheus-extractor}]}]}", "line 4: " +
 			"dataLayer.sources[0].extractors[0].pluginRef: prometheus-extractor is of type prometheus-extractor, " +
 			"want json-extractor"},
+		"objects of no kind": {plugin("k8s-notification-source", "group: apps"),
+			"line 5: plugins[0].parameters.version: missing; name the version of the kind, such as v1"},
+		"objects of a path": {plugin("k8s-notification-source", "group: a/b, version: v1, kind: K"),
+			`line 5: plugins[0].parameters.group: got "a/b", want letters, digits, dots and hyphens`},
+		"objects without extractor": {newHead + "plugins: [{type: k8s-notification-source, parameters: {version: v1, " +
+			"kind: Pod}}]\ndataLayer: {sources: [{pluginRef: k8s-notification-source}]}", "line 4: " +
+			"dataLayer.sources[0]: a further k8s-notification-source without an extractor, want a json-extractor"},
+		"objects beside a file of endpoints": {newHead + "plugins: [{type: k8s-notification-source, parameters: " +
+			"{version: v1, kind: Pod}}, {type: json-extractor, parameters: {attributes: [{name: a/b, field: c}]}}, " +
+			"{type: file-discovery, parameters: {path: e}}]\ndataLayer:\n  discovery: {endpoints: {pluginRef: " +
+			"file-discovery}}\n  sources: [{pluginRef: k8s-notification-source, extractors: [{pluginRef: " +
+			"json-extractor}]}]", "line 6: dataLayer.sources[0]: the objects are watched where pods of Kubernetes " +
+			"are followed, and file-discovery names a file of endpoints"},
 		"no field": {plugin("json-extractor", "attributes: [{name: a/b, field: a..b}]"),
 			`line 5: plugins[0].parameters.attributes[0].field: got "a..b", want the path of a field`},
 		"field twice": {plugin("json-extractor", "attributes: [{name: a/b, field: a}, {name: a/b, field: b}]"),

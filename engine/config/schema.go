@@ -41,6 +41,7 @@ var required = map[reflect.Type][]string{
 	reflect.TypeFor[PrometheusExtractor]():             {"attributes"},
 	reflect.TypeFor[ExtractedAttribute]():              {"name", "metric"},
 	reflect.TypeFor[JSONExtractor]():                   {"attributes"},
+	reflect.TypeFor[ObjectSource]():                    {"version", "kind"},
 	reflect.TypeFor[DocumentAttribute]():               {"name", "field"},
 	reflect.TypeFor[EngineSeries]():                    {"name"},
 	reflect.TypeFor[CustomSeries]():                    {"attributeKey", "metricSpec"},

@@ -208,8 +208,14 @@ func (l *loader) furtherPages() {
 			l.Fail(p.path, "more than %d further sources", maxFurther)
 			return
 		}
-		f := FurtherSource{Name: p.x.name, Source: p.source.place().page(p.from.Select)}
+		f := FurtherSource{
+			Name: p.x.name, Source: p.source.place().page(p.from.Select),
+			At: strictyaml.Problem{Line: l.Line(p.path), Path: p.path},
+		}
 		p.source.further(&f)
+		if f.Objects != (ObjectKind{}) && l.config.Discovery.Path != "" {
+			l.Fail(p.path, "%s", NoCluster("file-discovery"))
+		}
 		l.config.Further = append(l.config.Further, f)
 	}
 }

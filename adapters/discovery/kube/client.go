@@ -81,6 +81,8 @@ type resource struct {
 	name     string // plural, as paths and rights have it
 	kind     string
 	optional bool // picks need it not: it may never be installed
+	cluster  bool // its objects have no namespace
+	whole    bool // everything of its objects is kept
 }
 
 func (r resource) String() string {
@@ -158,8 +160,8 @@ func (c *client) source(r resource, s selection) *source {
 // api returns the part of the API that has a resource.
 func (c *client) api(r resource) (*rest.RESTClient, error) {
 	scheme := runtime.NewScheme()
-	scheme.AddKnownTypeWithName(r.WithKind(r.kind), &object{})
-	scheme.AddKnownTypeWithName(r.WithKind(r.kind+"List"), &objects{})
+	scheme.AddKnownTypeWithName(r.WithKind(r.kind), r.one())
+	scheme.AddKnownTypeWithName(r.WithKind(r.kind+"List"), r.all())
 	metav1.AddToGroupVersion(scheme, r.GroupVersion)
 	cfg := rest.CopyConfig(c.cfg)
 	cfg.GroupVersion, cfg.APIPath = &r.GroupVersion, "/apis"
@@ -191,14 +193,14 @@ func (s *source) request(o metav1.ListOptions) *rest.Request {
 	if s.selection.name != "" {
 		o.FieldSelector = "metadata.name=" + s.selection.name
 	}
-	return s.rest.Get().Namespace(s.namespace).Resource(s.of.name).VersionedParams(&o, metav1.ParameterCodec).
-		MaxRetries(0) // the reflector waits and tries again
+	return s.rest.Get().NamespaceIfScoped(s.namespace, !s.of.cluster).Resource(s.of.name).
+		VersionedParams(&o, metav1.ParameterCodec).MaxRetries(0) // the reflector waits and tries again
 }
 
 func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, listWithin)
 	defer cancel()
-	all := &objects{}
+	all := s.of.all()
 	if err := s.request(o).Do(ctx).Into(all); err != nil {
 		return nil, err
 	}

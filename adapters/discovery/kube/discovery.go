@@ -37,7 +37,8 @@ type Config struct {
 	// Deprecated, if not nil, is told of what should be written otherwise, of each object once. It must not block.
 	Deprecated func(string)
 
-	extras func(Extras) // nil = nobody asks for them
+	extras  func(Extras)              // nil = nobody asks for them
+	objects func(Kind, []byte, error) // nil = nobody asks for them
 }
 
 // Pool names an InferencePool.
@@ -49,13 +50,11 @@ const DefaultGroup = "inference.networking.k8s.io"
 // Discovery tells a pool the pods that an InferencePool or a selector selects. All fields but cfg, client, lack,
 // metrics and life belong to the goroutine of Run.
 type Discovery struct {
-	cfg      Config
-	client   *client
-	words    chan word
-	running  sync.WaitGroup // of the followers
-	pool     poolView
-	pods     podView
-	extras   extraViews
+	cfg     Config
+	client  *client
+	words   chan word
+	running sync.WaitGroup // of the followers
+	views
 	out      out
 	problems problems
 	lack     atomic.Pointer[string] // what is not known yet; "" = nothing
@@ -70,7 +69,7 @@ func Open(cfg Config) (*Discovery, error) {
 		return nil, err
 	}
 	d := &Discovery{cfg: cfg, client: c, words: make(chan word), metrics: newMetrics(), life: discovery.NewLife()}
-	d.out.cache = make(chan *cacheForm, 1)
+	d.out.cache, d.objects.wanted = make(chan *cacheForm, 1), make(chan []Kind, 1)
 	d.problems = problems{report: cfg.Problem, metrics: d.metrics, open: map[string]problem{}}
 	if cfg.Pool.Name == "" {
 		if err := cfg.Target.Check(); err != nil {
@@ -118,9 +117,10 @@ const (
 
 // loop is the loop of Run.
 func (d *Discovery) loop(ctx context.Context) {
-	again, due := time.NewTicker(repeatEvery), time.NewTimer(time.Hour)
+	again, due, gather := time.NewTicker(repeatEvery), time.NewTimer(time.Hour), time.NewTicker(gatherFor)
 	defer again.Stop()
 	defer due.Stop()
+	defer gather.Stop()
 	waits := false // due is set
 	schedule := func(after time.Duration) {
 		if d.out.dirty && !waits {
@@ -144,6 +144,10 @@ func (d *Discovery) loop(ctx context.Context) {
 			schedule(askAgain)
 		case <-again.C:
 			d.out.repeat()
+		case kinds := <-d.objects.wanted:
+			d.wantObjects(ctx, kinds)
+		case <-d.objects.due(gather):
+			d.tellObjects()
 		}
 		d.noteLack()
 	}
@@ -163,6 +167,10 @@ func (d *Discovery) begin(ctx context.Context) {
 
 // take takes what a follower tells. One that was stopped may still tell something, which does not count.
 func (d *Discovery) take(ctx context.Context, w word) {
+	if kind := d.objects.by[w.follower]; kind != nil {
+		d.takeObject(ctx, w, kind)
+		return
+	}
 	view := d.extras.by[w.follower]
 	if view == nil && w.follower != d.pool.follower && w.follower != d.pods.follower {
 		return

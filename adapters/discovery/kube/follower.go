@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -18,9 +19,11 @@ import (
 type word struct {
 	follower *follower
 	kind     wordKind
-	verb     string    // list or watch, of failed and well
-	objects  []*object // all of a list, or the one that changed
-	err      error     // of a failure
+	verb     string            // list or watch, of failed and well
+	objects  []*object         // all of a list, or the one that changed
+	texts    []json.RawMessage // of objects, if they are whole
+	found    resource          // of a kind that was found
+	err      error             // of a failure
 }
 
 type wordKind uint8
@@ -31,6 +34,7 @@ const (
 	removed                     // the object is gone
 	failed                      // a list or a watch failed; what was told before stays
 	well                        // a list or a watch was answered
+	found                       // the kind is that of a resource
 )
 
 // follower keeps one list and watch going, by a reflector, and tells the loop of Run what comes.
@@ -56,7 +60,7 @@ func (d *Discovery) follow(ctx context.Context, r resource, s selection) *follow
 	// What goes wrong reaches the log by words, once, and not by klog at each try.
 	quiet := logr.Discard()
 	ctx, f.cancel = context.WithCancel(klog.NewContext(ctx, quiet))
-	reflector := cache.NewReflectorWithOptions(&listWatch{f}, &object{}, &teller{f, ctx}, cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(&listWatch{f}, r.one(), &teller{f, ctx}, cache.ReflectorOptions{
 		Logger: &quiet, Name: r.String(), TypeDescription: r.String(), Backoff: backoff(r),
 	})
 	d.running.Go(func() { reflector.RunWithContext(ctx) })
@@ -137,25 +141,36 @@ func (t *teller) Update(o any) error { return t.one(stored, o) }
 func (t *teller) Delete(o any) error { return t.one(removed, o) }
 
 func (t *teller) one(kind wordKind, o any) error {
-	one, ok := o.(*object)
-	if !ok {
-		return fmt.Errorf("%s: got a %T, want an object", t.f.source.of, o)
+	w := word{kind: kind}
+	if err := w.add(o); err != nil {
+		return fmt.Errorf("%s: %w", t.f.source.of, err)
 	}
-	t.f.tell(t.ctx, word{kind: kind, objects: []*object{one}})
+	t.f.tell(t.ctx, w)
+	return nil
+}
+
+// add adds an object.
+func (w *word) add(o any) error {
+	switch x := o.(type) {
+	case *object:
+		w.objects = append(w.objects, x)
+	case *whole:
+		w.objects, w.texts = append(w.objects, &x.object), append(w.texts, x.text)
+	default:
+		return fmt.Errorf("got a %T, want an object", o)
+	}
 	return nil
 }
 
 // Replace tells of all objects that there are.
 func (t *teller) Replace(list []any, _ string) error {
-	all := make([]*object, 0, len(list))
+	w := word{kind: listed, objects: make([]*object, 0, len(list))}
 	for _, o := range list {
-		one, ok := o.(*object)
-		if !ok {
-			return fmt.Errorf("%s: got a %T, want an object", t.f.source.of, o)
+		if err := w.add(o); err != nil {
+			return fmt.Errorf("%s: %w", t.f.source.of, err)
 		}
-		all = append(all, one)
 	}
-	t.f.tell(t.ctx, word{kind: listed, objects: all})
+	t.f.tell(t.ctx, w)
 	return nil
 }
 

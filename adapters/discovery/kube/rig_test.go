@@ -40,6 +40,7 @@ type fake struct {
 	lasts   []string // how long each watch may last, in seconds
 	// of resources beside pods and pools
 	installed map[string]bool
+	others    map[string]text // answers of other paths: what versions have, and kinds of lists
 }
 
 // text is an object as JSON has it.
@@ -54,7 +55,8 @@ type change struct {
 func newFake(t *testing.T) *fake {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	f := &fake{all: map[string]map[string]text{}, grew: make(chan struct{}), installed: map[string]bool{}}
+	f := &fake{all: map[string]map[string]text{}, grew: make(chan struct{}), installed: map[string]bool{},
+		others: map[string]text{}}
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(func() {
 		f.CloseClientConnections()
@@ -121,6 +123,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	refusal, version, oldest := f.refusal, f.version, f.oldest
 	kind, group, there := f.kindAt(r.URL.Path)
+	other := f.others[r.URL.Path]
 	matching := matchFunc(q.Get("labelSelector"), q.Get("fieldSelector"))
 	var items []text
 	for _, o := range f.all[r.URL.Path] {
@@ -134,6 +137,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case refusal != 0:
 		answer(w, refusal, text{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": refusal,
 			"reason": string(reasonFor(refusal)), "message": "no"})
+	case other["kind"] == "APIResourceList":
+		answer(w, http.StatusOK, other)
 	case !there:
 		http.NotFound(w, r)
 	case verb == "watch " && from < oldest:
@@ -154,6 +159,9 @@ func (f *fake) kindAt(path string) (kind, version string, there bool) {
 		return "Pod", "v1", true
 	case poolsPath:
 		return "InferencePool", DefaultGroup + "/v1", true
+	}
+	if other := f.others[path]; other != nil {
+		return other["kind"].(string), other["apiVersion"].(string), true
 	}
 	for _, group := range extraGroups {
 		for _, k := range extraKinds {

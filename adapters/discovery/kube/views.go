@@ -10,6 +10,14 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
+// views are what is known of all that is followed.
+type views struct {
+	pool    poolView
+	pods    podView
+	extras  extraViews
+	objects objectViews
+}
+
 // poolView is what is known of the InferencePool. Without one it is the target of the configuration.
 type poolView struct {
 	follower *follower // nil without an InferencePool
@@ -96,7 +104,7 @@ func (d *Discovery) takePods(w word) {
 			delete(d.pods.all, name)
 			d.out.dirty = true
 		}
-	case failed, well: // take has taken them
+	case failed, well, found: // take has taken them
 	}
 }
 

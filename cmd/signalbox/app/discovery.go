@@ -95,6 +95,8 @@ func (t *tree) follow(ctx context.Context, source endpointSource) {
 		t.elect(ctx, pods.election)
 		t.say(ctx, pods.events)
 		t.reviews = pods.reviews
+		pods.TellObjects(t.tellObjects)
+		t.configuration.followObjects(pods.FollowObjects)
 		pods.TellExtras(func(e kube.Extras) {
 			t.configuration.add(config.Additions{Objectives: e.Objectives, Rewrites: e.Rewrites})
 		})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox"
 	"github.com/signalbox-epp/signalbox/adapters/admin"
+	"github.com/signalbox-epp/signalbox/adapters/discovery/kube"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/trust"
 	"github.com/signalbox-epp/signalbox/adapters/files"
@@ -82,6 +83,7 @@ type inForce struct {
 type beginning struct {
 	source    source
 	discovery config.Discovery
+	objects   func([]kube.Kind) // asks for objects of Kubernetes; nil = there are none, or pods are not followed yet
 }
 
 // previous is a configuration that was replaced. It keeps the text and nothing that was built of it.
@@ -93,7 +95,7 @@ type previous struct {
 // newInForce brings the first configuration into force, for the picker that was made with its plan.
 func newInForce(t *tree, plugins *telemetry.Plugins, first *loaded) *inForce {
 	f := &inForce{tree: t, plugins: plugins, read: first.source.text}
-	f.started = beginning{first.source, first.Discovery}
+	f.started = beginning{source: first.source, discovery: first.Discovery}
 	f.metrics = newReloadMetrics(t.registry)
 	f.parser = parsers.New(parsers.Config{Seed: t.seed, MaxDecodedBytes: int(t.opts.maxBody)})
 	f.put(f.compose(first, 1, t.picker.InForce()))
@@ -241,6 +243,7 @@ func (f *inForce) bring(c *configuration) {
 	f.tree.fetcher.Read(c.pages)
 	f.tree.picker.Bring(c.picks)
 	f.put(c)
+	f.askForObjects()
 }
 
 // add brings other objectives and rewrites into force beside those of the source.

@@ -408,6 +408,9 @@ func (o *options) parse(from source, added config.Additions) (*loaded, error) {
 		if err := o.checkMetricsAuth(); err != nil {
 			return nil, err
 		}
+		if err := withoutCluster(c); err != nil {
+			return nil, fmt.Errorf("%s:\n%w", from.name, err)
+		}
 	}
 	return &loaded{c, from}, nil
 }

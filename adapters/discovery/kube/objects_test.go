@@ -1,0 +1,175 @@
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// hint is a kind of objects with a namespace, and rack is one without.
+var (
+	hint = Kind{Group: "example.com", Version: "v1", Kind: "Hint"}
+	rack = Kind{Group: "example.com", Version: "v1", Kind: "Rack"}
+)
+
+const (
+	versionPath = "/apis/example.com/v1"
+	hintsPath   = versionPath + "/namespaces/" + namespace + "/hints"
+	racksPath   = versionPath + "/racks"
+)
+
+// define has the API server know both kinds, with a part of an object and a kind that nobody asks for.
+func (f *fake) define() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.others[versionPath] = text{"kind": "APIResourceList", "apiVersion": "v1", "resources": []text{
+		{"name": "hints/status", "kind": "Hint", "namespaced": true}, {"name": "other", "kind": "Other"},
+		{"name": "hints", "kind": "Hint", "namespaced": true}, {"name": "racks", "kind": "Rack", "namespaced": false},
+	}}
+	f.others[hintsPath] = text{"kind": "Hint", "apiVersion": "example.com/v1"}
+	f.others[racksPath] = text{"kind": "Rack", "apiVersion": "example.com/v1"}
+}
+
+// toldObjects is what was told of kinds last.
+type toldObjects struct {
+	mu    sync.Mutex
+	by    map[Kind]string // "name:spec name:spec", or what is wrong
+	count map[Kind]int
+}
+
+func (x *toldObjects) take(k Kind, document []byte, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.count[k]++
+	if err != nil {
+		x.by[k] = err.Error()
+		return
+	}
+	var all map[string]struct {
+		Kind string
+		Spec any
+	}
+	if err := json.Unmarshal(document, &all); err != nil {
+		x.by[k] = err.Error() + " in " + string(document)
+		return
+	}
+	x.by[k] = fmt.Sprint(all)
+}
+
+func (x *toldObjects) of(k Kind) (text string, count int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.by[k], x.count[k]
+}
+
+func newObjectScene(t *testing.T) (*scene, *toldObjects) {
+	t.Helper()
+	x := &toldObjects{by: map[Kind]string{}, count: map[Kind]int{}}
+	s := newScene(t, standalone())
+	s.put(podsPath, "a", podAt("1", "10.0.0.1"))
+	s.TellObjects(x.take)
+	return s, x
+}
+
+// objectsAre waits until a text is told of a kind.
+func (s *scene) objectsAre(x *toldObjects, k Kind, want string) {
+	s.t.Helper()
+	s.until("of "+k.Kind+" "+want, func() bool {
+		got, _ := x.of(k)
+		return want == got || strings.HasPrefix(want, "…") && strings.Contains(got, strings.TrimPrefix(want, "…"))
+	})
+}
+
+func hintOf(spec any) text {
+	return text{"kind": "Hint", "apiVersion": "example.com/v1", "metadata": text{}, "spec": spec}
+}
+
+// Objects of a kind that comes later are told whole, and followed; those of a kind that nobody asks for are not.
+func TestObjectsOfAKindAreFollowed(t *testing.T) {
+	s, x := newObjectScene(t)
+	s.put(hintsPath, "h", hintOf(text{"cost": 3}))
+	s.FollowObjects([]Kind{hint, {Group: "", Version: "v7", Kind: "Pod"}})
+	s.run()
+	s.tells("a-rank-0 10.0.0.1:8000")
+	s.lacks("") // picks need none of it
+	s.objectsAre(x, hint, "…find hint.example.com: ")
+	counter := s.metrics.errors.WithLabelValues("hint.example.com", "not-found")
+	s.until("the failure counted", func() bool { return testutil.ToFloat64(counter) > 1 })
+	s.define()
+	s.objectsAre(x, hint, "map[h:{Hint map[cost:3]}]")
+	s.put(hintsPath, "h", hintOf(text{"cost": 4}))
+	s.put(hintsPath, "odd", hintOf("nonsense"))
+	s.objectsAre(x, hint, "map[h:{Hint map[cost:4]} odd:{Hint nonsense}]")
+	s.put(hintsPath, "h", nil)
+	s.objectsAre(x, hint, "map[odd:{Hint nonsense}]")
+
+	_, before := x.of(hint)
+	s.FollowObjects([]Kind{hint, rack})
+	s.objectsAre(x, rack, "map[]")
+	s.reports("") // the kind that is not there is no problem any more
+	s.until("the hints again", func() bool { _, now := x.of(hint); return now > before })
+	s.put(racksPath, "r", text{"kind": "Rack", "apiVersion": "example.com/v1", "metadata": text{}, "spec": 1})
+	s.objectsAre(x, rack, "map[r:{Rack 1}]")
+	if !s.asked("watch "+hintsPath) || s.asked("list "+versionPath+"/hints") {
+		t.Error("objects with a namespace are asked for elsewhere than there")
+	}
+
+	s.FollowObjects([]Kind{rack})
+	s.put(racksPath, "r", nil)
+	s.objectsAre(x, rack, "map[]")
+	_, before = x.of(hint)
+	s.put(hintsPath, "late", hintOf(1))
+	s.put(racksPath, "later", text{"kind": "Rack", "apiVersion": "example.com/v1", "metadata": text{}, "spec": 2})
+	s.objectsAre(x, rack, "map[later:{Rack 2}]")
+	if _, after := x.of(hint); after != before {
+		t.Error("hints are told, and nobody asks for them")
+	}
+	s.FollowObjects([]Kind{hint})
+	s.objectsAre(x, hint, "map[late:{Hint 1} odd:{Hint nonsense}]")
+}
+
+// While objects may not be read those known before stay, as does all else; that is said and counted.
+func TestObjectsThatMayNotBeRead(t *testing.T) {
+	s, x := newObjectScene(t)
+	s.define()
+	s.put(hintsPath, "h", hintOf(1))
+	s.FollowObjects([]Kind{hint})
+	s.fake.refuse(http.StatusForbidden)
+	s.run()
+	s.objectsAre(x, hint, "…find hint.example.com: ")
+	s.fake.refuse(0)
+	s.objectsAre(x, hint, "map[h:{Hint 1}]")
+	s.lacks("")
+	s.fake.refuse(http.StatusForbidden)
+	counter := s.metrics.errors.WithLabelValues("hints.example.com", "forbidden")
+	s.until("the failure counted", func() bool { return testutil.ToFloat64(counter) > 0 })
+	s.put(hintsPath, "h", hintOf(2))
+	if got, _ := x.of(hint); got != "map[h:{Hint 1}]" || s.Known() != nil {
+		t.Errorf("told %q, not known: %v; want what was known before", got, s.Known())
+	}
+	s.fake.refuse(0)
+	s.objectsAre(x, hint, "map[h:{Hint 2}]")
+}
+
+// Objects that are too large for a document are named, and those told before stay.
+func TestObjectsThatAreTooLarge(t *testing.T) {
+	s, x := newObjectScene(t)
+	s.define()
+	s.put(hintsPath, "h", hintOf(1))
+	s.FollowObjects([]Kind{hint})
+	s.run()
+	s.objectsAre(x, hint, "map[h:{Hint 1}]")
+	s.put(hintsPath, "h", hintOf(strings.Repeat("x", mostObjectBytes)))
+	s.reports("hints.example.com: 1 objects have ")
+	if got, _ := x.of(hint); got != "map[h:{Hint 1}]" {
+		t.Errorf("%d bytes are told, want what was told before", len(got))
+	}
+	s.put(hintsPath, "h", hintOf(2))
+	s.objectsAre(x, hint, "map[h:{Hint 2}]")
+	s.reports("")
+}
