@@ -69,9 +69,11 @@ func (l *lane) cutOff() {
 	l.middle.cut()
 }
 
+// mend ends a fault. Refusals last until the picker has heard of one, for it waits longer after each failure.
 func (l *lane) mend() {
 	l.middle.set(false, 0)
 	if refusal, _ := l.front.now(); refusal != 0 {
+		eventuallyWithin(l.t, 2*patience, fmt.Sprint("a call is refused with ", refusal), l.front.heard)
 		l.front.refuse(0)
 	}
 }

@@ -27,6 +27,7 @@ type front struct {
 
 	mu      sync.Mutex
 	refusal int           // status of every answer; 0 = calls are passed on
+	refused int           // calls and watches that heard of it
 	changed chan struct{} // closed when refusal changes
 }
 
@@ -71,9 +72,22 @@ func newFront(t *testing.T, c *cluster) (*front, *middle, string) {
 func (f *front) refuse(status int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.refusal = status
+	f.refusal, f.refused = status, 0
 	close(f.changed)
 	f.changed = make(chan struct{})
+}
+
+// heard reports whether a call or a watch has heard of the refusal that is in force.
+func (f *front) heard() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refused > 0
+}
+
+func (f *front) count() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused++
 }
 
 func (f *front) now() (refusal int, changed <-chan struct{}) {
@@ -90,6 +104,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(refusal)
 		_, _ = w.Write(statusObject(refusal))
+		f.count()
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -117,6 +132,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case watches && now != changed && refusal == 0:
 		case watches && now != changed && refusal == http.StatusGone:
 			_, _ = w.Write([]byte(`{"type":"ERROR","object":` + string(statusObject(refusal)) + "}\n"))
+			f.count()
 		default:
 			panic(http.ErrAbortHandler)
 		}
