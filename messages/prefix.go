@@ -45,6 +45,16 @@ type PromptServed struct {
 type PromptEnded struct {
 	Request RequestID
 	Failed  bool // it ended before the first token: confirmed blocks are withdrawn too
+
+	Prompt ReportedPrompt
+}
+
+// ReportedPrompt is what a server reported of a prompt in its answer. The zero ReportedPrompt is no report.
+type ReportedPrompt struct {
+	API          API  // of the answer; servers may report cached tokens in some forms of answers alone
+	Stream       bool // the answer was server-sent events
+	PromptTokens int  // at least 1
+	CachedTokens int  // of these; 0 = none, or not reported
 }
 
 // EndpointLeft says that an incarnation has left the pool: its blocks are to be cleared. A pool that was restarted

@@ -11,6 +11,7 @@ import (
 type Metrics struct {
 	blocks, held, bytes, prompts           prometheus.Gauge
 	entered, evicted, withdrawn, forgotten prometheus.Counter
+	predicted, reported, lost              prometheus.Counter
 	last                                   blockindex.Stats // that show was called with last
 }
 
@@ -30,9 +31,16 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		withdrawn: counter("signalbox_prefix_withdrawn_blocks_total",
 			"Blocks taken back: served elsewhere, or failed."),
 		forgotten: counter("signalbox_prefix_forgotten_blocks_total",
-			"Blocks dropped because their endpoint left or the index was reset."),
+			"Blocks dropped because their endpoint left or lost them, or the index was reset."),
+		predicted: counter("signalbox_prefix_predicted_tokens_total",
+			"Prompt tokens that the index held for the server of an audited answer."),
+		reported: counter("signalbox_prefix_reported_tokens_total",
+			"Cached prompt tokens that servers reported in audited answers."),
+		lost: counter("signalbox_prefix_lost_blocks_total",
+			"Blocks dropped because audited answers show that their server has lost them."),
 	}
-	all := []prometheus.Collector{m.blocks, m.held, m.bytes, m.prompts, m.entered, m.evicted, m.withdrawn, m.forgotten}
+	all := []prometheus.Collector{m.blocks, m.held, m.bytes, m.prompts, m.entered, m.evicted, m.withdrawn, m.forgotten,
+		m.predicted, m.reported, m.lost}
 	for _, c := range all {
 		if err := r.Register(c); err != nil {
 			return nil, err
@@ -47,6 +55,12 @@ func gauge(name, help string) prometheus.Gauge {
 
 func counter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+// audited counts what an audit has found.
+func (m *Metrics) audited(v verdict) {
+	m.predicted.Add(float64(v.predicted))
+	m.reported.Add(float64(v.reported))
 }
 
 // show brings the metrics up to date.

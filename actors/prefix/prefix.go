@@ -14,6 +14,7 @@ type Prefix struct {
 	placed  map[messages.RequestID]placement
 	floors  []uint32              // by slot: the oldest generation that may hold blocks; 0 = none was seen
 	leaving map[uint32]*departure // by slot: the endpoint whose blocks are being cleared
+	audits  audits
 }
 
 // partBlocks is how many blocks one message clears, in some 25 µs. A full slot has 61 times as many.
@@ -26,6 +27,7 @@ type placement struct {
 	entry    blockindex.Entry
 	stages   []held // where else the prompt stands
 	served   bool   // confirmed by response headers
+	expected expected
 }
 
 // held is an entry of a prompt at a stage.
@@ -44,6 +46,7 @@ type departure struct {
 func New(index *blockindex.Index, metrics *Metrics) *Prefix {
 	return &Prefix{
 		index: index, metrics: metrics, placed: map[messages.RequestID]placement{}, leaving: map[uint32]*departure{},
+		audits: newAudits(),
 	}
 }
 
@@ -74,7 +77,8 @@ func (p *Prefix) onPromptPlaced(m messages.PromptPlaced) {
 		return
 	}
 	prompt := blockindex.Prompt{Model: m.Model, Salt: m.Salt, Blocks: m.Blocks}
-	placed := placement{endpoint: m.Endpoint, prompt: prompt, entry: p.index.Enter(m.Endpoint.Slot, prompt)}
+	placed := placement{endpoint: m.Endpoint, prompt: prompt}
+	p.enter(&placed)
 	for _, e := range m.Stages.All() {
 		if p.admits(e) && e != m.Endpoint {
 			placed.stages = append(placed.stages, held{e, p.index.Enter(e.Slot, prompt)})
@@ -98,9 +102,17 @@ func (p *Prefix) onPromptServed(m messages.PromptServed) {
 		return
 	}
 	p.remove(placed.prompt, held{placed.endpoint, placed.entry})
+	p.audits.ended(placed.endpoint.Slot, placed.prompt, placed.entry)
 	placed.endpoint, placed.served = m.Endpoint, true
-	placed.entry = p.index.Enter(m.Endpoint.Slot, placed.prompt)
+	p.enter(&placed)
 	p.placed[m.Request] = placed
+}
+
+// enter enters the prompt of a placement for its endpoint.
+func (p *Prefix) enter(at *placement) {
+	at.expected = p.audits.expect(p.index, at.endpoint, at.prompt)
+	at.entry = p.index.Enter(at.endpoint.Slot, at.prompt)
+	p.audits.entered(at.endpoint.Slot, at.prompt, at.entry)
 }
 
 // onPromptEnded counts the end of a served request as a use of its blocks, because its server holds them until then.
@@ -112,8 +124,21 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 	}
 	if p.admits(placed.endpoint) {
 		p.index.Refresh(placed.endpoint.Slot, placed.prompt, placed.entry)
+		p.audit(&placed, m.Prompt)
 	}
+	p.audits.ended(placed.endpoint.Slot, placed.prompt, placed.entry)
 	delete(p.placed, m.Request)
+}
+
+// audit compares what the index held of a prompt with what its server reports, and drops what the server has lost.
+func (p *Prefix) audit(of *placement, m messages.ReportedPrompt) {
+	found := p.audits.judge(of, m)
+	if found.judged {
+		p.metrics.audited(found)
+	}
+	if found.drop > 0 {
+		p.metrics.lost.Add(float64(p.index.Disuse(of.endpoint.Slot, found.drop)))
+	}
 }
 
 // onEndpointLeft clears a slot, and answers when it is clear.
@@ -184,6 +209,7 @@ func (p *Prefix) withdraw(id messages.RequestID) {
 		return
 	}
 	delete(p.placed, id)
+	p.audits.ended(placed.endpoint.Slot, placed.prompt, placed.entry)
 	p.remove(placed.prompt, held{placed.endpoint, placed.entry})
 	for _, s := range placed.stages {
 		p.remove(placed.prompt, s)

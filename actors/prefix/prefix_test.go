@@ -198,6 +198,9 @@ func TestMetricsFollow(t *testing.T) {
 		"signalbox_prefix_evicted_blocks_total":   1,
 		"signalbox_prefix_withdrawn_blocks_total": 1,
 		"signalbox_prefix_forgotten_blocks_total": 3,
+		"signalbox_prefix_predicted_tokens_total": 0,
+		"signalbox_prefix_reported_tokens_total":  0,
+		"signalbox_prefix_lost_blocks_total":      0,
 	}
 	families, err := s.registry.Gather()
 	if err != nil {

@@ -212,6 +212,44 @@ func (x *Index) ClearSome(slot uint32, most int) (forgotten int) {
 	return forgotten
 }
 
+// Lead calls yield with the key of each lead block of a prompt that an endpoint holds, and with the stamp of its last
+// use, until yield returns false. Stamps rise with each Enter.
+func (x *Index) Lead(slot uint32, p Prompt, yield func(key, stamp uint64) bool) {
+	if int(slot) >= len(x.slots) {
+		return
+	}
+	l, root := &x.slots[slot], p.root()
+	for i := range p.Blocks.Len() {
+		k := key(root, p.Blocks.At(i))
+		n := l.find(k)
+		if n == 0 || !yield(k, l.nodes[n].stamp) {
+			return
+		}
+	}
+}
+
+// Key returns the key of the first block that an Enter of this prompt added; 0 = it added none.
+func (p Prompt) Key(e Entry) uint64 {
+	if e.From >= e.To {
+		return 0
+	}
+	return key(p.root(), p.Blocks.At(e.From))
+}
+
+// Disuse removes the blocks of an endpoint that were last used by that stamp, and returns their number.
+func (x *Index) Disuse(slot uint32, stamp uint64) (forgotten int) {
+	if int(slot) >= len(x.slots) {
+		return 0
+	}
+	l := &x.slots[slot]
+	for l.size > 0 && l.nodes[l.oldest()].stamp <= stamp {
+		x.forget(slot, l.oldest())
+		forgotten++
+	}
+	x.stats.Forgotten += uint64(forgotten)
+	return forgotten
+}
+
 // Held returns how many blocks an endpoint holds.
 func (x *Index) Held(slot uint32) int {
 	if int(slot) >= len(x.slots) {

@@ -208,3 +208,44 @@ func BenchmarkPromptLife(b *testing.B) {
 		life()
 	}
 }
+
+// What was last used by a stamp goes, and with it nothing that was used later. Lead shows the stamps.
+func TestDisuse(t *testing.T) {
+	x := blockindex.NewIndex(0)
+	one := blockindex.Prompt{Model: "m", Blocks: messages.ListOf[uint64](1, 2, 3)}
+	two := blockindex.Prompt{Model: "m", Blocks: messages.ListOf[uint64](1, 2, 4, 5)}
+	first := x.Enter(0, one)
+	second := x.Enter(0, two)
+	stamps := func(p blockindex.Prompt) (list []uint64) {
+		x.Lead(0, p, func(_, stamp uint64) bool {
+			list = append(list, stamp)
+			return true
+		})
+		return list
+	}
+	if got, want := stamps(one), []uint64{second.Stamp, second.Stamp, first.Stamp}; !slices.Equal(got, want) {
+		t.Errorf("stamps %v, want %v", got, want)
+	}
+	var keys []uint64
+	x.Lead(0, two, func(key, _ uint64) bool {
+		keys = append(keys, key)
+		return len(keys) < 3
+	})
+	if len(keys) != 3 || two.Key(second) != keys[2] || one.Key(blockindex.Entry{From: 3, To: 3}) != 0 {
+		t.Errorf("keys %v; the first that was added has %v, none has %v", keys, two.Key(second),
+			one.Key(blockindex.Entry{From: 3, To: 3}))
+	}
+	if n := x.Disuse(0, first.Stamp-1); n != 0 {
+		t.Errorf("%d blocks went that were used later", n)
+	}
+	if n := x.Disuse(0, first.Stamp); n != 1 || len(stamps(one)) != 2 || len(stamps(two)) != 4 {
+		t.Errorf("%d blocks went, %d and %d are left of the prompts; want 1, 2 and 4", n, len(stamps(one)),
+			len(stamps(two)))
+	}
+	if n := x.Disuse(0, second.Stamp); n != 4 || x.Held(0) != 0 || x.Disuse(7, 100) != 0 {
+		t.Errorf("%d blocks went, %d are left; want 4 and 0", n, x.Held(0))
+	}
+	if stats := x.Stats(); stats.Held != 0 || stats.Blocks != 0 || stats.Forgotten != 5 {
+		t.Errorf("stats %+v", stats)
+	}
+}

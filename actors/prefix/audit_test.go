@@ -1,0 +1,238 @@
+package prefix_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+const (
+	systemBlocks = 10 // that all conversations begin with
+	talkBlocks   = 20 // behind them, in each
+	blockTokens  = 64
+)
+
+// server is a model server with a prefix cache, which keeps what was used last.
+type server struct {
+	holds   []uint64 // the least recently used first
+	room    int      // blocks that it holds at most
+	reports bool     // answers have cached tokens
+}
+
+// serve answers a prompt. It returns the tokens that were cached.
+func (s *server) serve(blocks []uint64) messages.ReportedPrompt {
+	report := messages.ReportedPrompt{API: messages.ChatAPI, PromptTokens: len(blocks)*blockTokens + 7}
+	if s.reports {
+		report.CachedTokens = s.lead(blocks) * blockTokens
+	}
+	for _, b := range slices.Backward(blocks) { // a block is used after its successors
+		s.holds = slices.DeleteFunc(s.holds, func(held uint64) bool { return held == b })
+		s.holds = append(s.holds, b)
+	}
+	s.holds = s.holds[max(0, len(s.holds)-s.room):]
+	return report
+}
+
+// lead returns how many lead blocks of a prompt it holds.
+func (s *server) lead(blocks []uint64) int {
+	for i, b := range blocks {
+		if !slices.Contains(s.holds, b) {
+			return i
+		}
+	}
+	return len(blocks)
+}
+
+// talk returns the prompt of a conversation.
+func talk(n int) []uint64 {
+	var blocks []uint64
+	for i := range systemBlocks {
+		blocks = append(blocks, uint64(i+1))
+	}
+	for i := range talkBlocks {
+		blocks = append(blocks, uint64(n+1)<<32+uint64(i+1))
+	}
+	return blocks
+}
+
+// audited is the actor and one server at a1, with conversations that come again and again.
+type audited struct {
+	*scene
+	server server
+	talks  int
+	last   messages.RequestID
+	chance *rand.Rand
+}
+
+func newAudited(t *testing.T, server server, talks int) *audited {
+	t.Helper()
+	a := &audited{scene: newScene(t), server: server, talks: talks, chance: rand.New(rand.NewPCG(7, 7))}
+	for n := range talks {
+		a.asks(n)
+	}
+	for range talks {
+		a.asks(a.chance.IntN(talks))
+	}
+	return a
+}
+
+// asks has a conversation go on: its prompt is placed, served and reported.
+func (a *audited) asks(n int) {
+	a.last++
+	blocks := talk(n)
+	a.place(a.last, a1, messages.ListOf(blocks...))
+	a.actor.Tell(messages.PromptServed{Request: a.last, Endpoint: a1})
+	a.actor.Tell(messages.PromptEnded{Request: a.last, Prompt: a.server.serve(blocks)})
+}
+
+// credit returns for how many blocks of all conversations the index gives credit, and how many of these the server
+// does not hold.
+func (a *audited) credit() (all, wrong int) {
+	for n := range a.talks {
+		blocks, out := talk(n), make([]int, 1)
+		a.index.Match(blockindex.Prompt{Model: "m", Blocks: messages.ListOf(blocks...)}, out)
+		all += out[0]
+		wrong += max(0, out[0]-a.server.lead(blocks))
+	}
+	return all, wrong
+}
+
+// A server that loses its cache has no wrong credit after 20 requests, whatever they are.
+func TestLostCacheIsNoticedWithin20Requests(t *testing.T) {
+	for name, c := range map[string]struct {
+		talks, most int // requests until no credit is wrong
+		next        func(a *audited, i int) int
+	}{
+		"drawn":               {40, 20, func(a *audited, _ int) int { return a.chance.IntN(a.talks) }},
+		"the newest first":    {40, 20, func(a *audited, i int) int { return a.talks - 1 - i }},
+		"the oldest first":    {40, 20, func(_ *audited, i int) int { return i }},
+		"new ones in between": {40, 20, func(a *audited, i int) int { return i/2 + i%2*1000 }},
+		"few":                 {6, 20, func(a *audited, i int) int { return i % a.talks }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAudited(t, server{room: 1 << 20, reports: true}, c.talks)
+			if all, wrong := a.credit(); all != c.talks*(systemBlocks+talkBlocks) || wrong != 0 {
+				t.Fatalf("before: credit for %d blocks, %d of them wrong", all, wrong)
+			}
+			a.server.holds = nil
+			if _, wrong := a.credit(); wrong == 0 {
+				t.Fatal("nothing is wrong after the loss")
+			}
+			asked := 0
+			for ; asked < c.most; asked++ {
+				a.asks(c.next(a, asked))
+				if _, wrong := a.credit(); wrong == 0 {
+					break
+				}
+			}
+			if _, wrong := a.credit(); wrong != 0 {
+				t.Fatalf("after %d requests credit for %d blocks is wrong", asked, wrong)
+			}
+			t.Logf("no wrong credit after %d requests", asked+1)
+			for n := range c.talks { // what the server learns anew stands again
+				a.asks(n)
+			}
+			if all, wrong := a.credit(); all != c.talks*(systemBlocks+talkBlocks) || wrong != 0 {
+				t.Errorf("once all came again: credit for %d blocks, %d of them wrong", all, wrong)
+			}
+		})
+	}
+}
+
+// Credit that is right stays: with a server that reports, with one that does not, and with one that reports no more
+// after it was lost.
+func TestAuditLeavesWhatIsThere(t *testing.T) {
+	for name, c := range map[string]struct {
+		reports, lose, silent bool
+	}{
+		"all is there":            {reports: true},
+		"no reports":              {},
+		"no reports, and lost":    {lose: true},
+		"reports end with a loss": {reports: true, lose: true, silent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAudited(t, server{room: 1 << 20, reports: c.reports}, 20)
+			if c.lose {
+				a.server.holds, a.server.reports = nil, c.reports && !c.silent
+			}
+			for range 3 {
+				for n := range a.talks {
+					a.asks(n)
+				}
+			}
+			if all, wrong := a.credit(); all != a.talks*(systemBlocks+talkBlocks) || wrong != 0 {
+				t.Errorf("credit for %d blocks, %d of them wrong", all, wrong)
+			}
+			lost := a.counted("signalbox_prefix_lost_blocks_total")
+			if dropped := lost > 0; dropped != (c.reports && c.lose) {
+				t.Errorf("%v blocks were dropped as lost", lost)
+			}
+		})
+	}
+}
+
+// counted returns the value of a counter.
+func (s *scene) counted(name string) float64 {
+	s.t.Helper()
+	families, err := s.registry.Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	s.t.Fatalf("there is no metric %s", name)
+	return 0
+}
+
+// What others still compute is not expected of a server: a burst of equal prompts is no loss.
+func TestAuditDoesNotExpectWhatIsBeingComputed(t *testing.T) {
+	a := newAudited(t, server{room: 1 << 20, reports: true}, 5)
+	before, _ := a.credit()
+	const first, burst = 1000, 12
+	blocks := talk(77)
+	for id := range burst {
+		a.place(messages.RequestID(first+id), a1, messages.ListOf(blocks...))
+		a.actor.Tell(messages.PromptServed{Request: messages.RequestID(first + id), Endpoint: a1})
+	}
+	for id := range burst { // each began before another one had ended, and found the beginning of all alone
+		a.actor.Tell(messages.PromptEnded{Request: messages.RequestID(first + id), Prompt: messages.ReportedPrompt{
+			API: messages.ChatAPI, PromptTokens: len(blocks)*blockTokens + 7, CachedTokens: systemBlocks * blockTokens,
+		}})
+	}
+	if after, _ := a.credit(); after != before || a.counted("signalbox_prefix_lost_blocks_total") != 0 {
+		t.Errorf("credit for %d blocks, before %d", after, before)
+	}
+	if predicted, reported := a.counted("signalbox_prefix_predicted_tokens_total"),
+		a.counted("signalbox_prefix_reported_tokens_total"); predicted < reported*0.9 || predicted > reported {
+		t.Errorf("%v tokens predicted, %v reported, want about as many", predicted, reported)
+	}
+}
+
+// A server whose cache is smaller than the index evicts what it used the longest time ago. That credit goes, and what
+// it holds stays.
+func TestAuditFollowsASmallerCache(t *testing.T) {
+	const kept = 10 // conversations that the server has room for
+	a := newAudited(t, server{room: systemBlocks + kept*talkBlocks, reports: true}, 40)
+	for range 400 { // half of all requests go on with one of the last
+		n := a.chance.IntN(a.talks)
+		if a.chance.IntN(2) == 0 {
+			n = n % (kept / 2)
+		}
+		a.asks(n)
+	}
+	all, wrong := a.credit()
+	held := 0
+	for n := range a.talks {
+		held += a.server.lead(talk(n))
+	}
+	t.Logf("the server holds %d blocks of all prompts; credit for %d, of which %d are wrong", held, all, wrong)
+	if right := all - wrong; right < held*8/10 || wrong > a.talks*talkBlocks/2 {
+		t.Errorf("credit for %d of %d blocks that are there, and for %d that are not", right, held, wrong)
+	}
+}
