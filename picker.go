@@ -79,6 +79,7 @@ func New(cfg Config, world World) (*Picker, error) {
 	p.cfg.Runtime.OnPanic = p.panicked
 	p.sys = runtime.New(p.cfg.Runtime)
 	p.families = cycle.NewFamilies(world.Metrics, p.endpoints, cfg.PoolName)
+	p.families.ShowRequests(world.ID)
 	p.families.TellFlows(cmp.Or(cfg.FlowLabels, DefaultFlowLabels))
 	if err := p.begin(); err != nil {
 		return nil, errors.Join(err, p.sys.Close(context.Background()))

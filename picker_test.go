@@ -119,6 +119,8 @@ func (*stand) Check(messages.EndpointID, messages.Address, messages.Port[message
 	return false
 }
 
+func (*stand) PluginDecided(int, int) {}
+
 func (*stand) PluginRan(int, time.Duration) {}
 func (*stand) ScoreClamped(int)             {}
 func (*stand) ScoreNaN(int)                 {}
@@ -363,6 +365,8 @@ func TestPickerThatCannotBeginLeavesNothing(t *testing.T) {
 
 // tally counts the plugins of one plan.
 type tally struct{ ran int }
+
+func (*tally) PluginDecided(int, int) {}
 
 func (c *tally) PluginRan(int, time.Duration) { c.ran++ }
 func (*tally) ScoreClamped(int)               {}

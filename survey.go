@@ -12,7 +12,7 @@ import (
 // read, and at no other time.
 type surveyor struct {
 	*Picker
-	saturation, outdated *prometheus.Desc
+	saturation, outdated, parts *prometheus.Desc
 }
 
 func (p *Picker) survey() error {
@@ -25,6 +25,10 @@ func (p *Picker) survey() error {
 		outdated: prometheus.NewDesc(family+"stale_endpoints",
 			"Endpoints of which the saturation detector knows nothing, because no answer of theirs is fresh.",
 			[]string{"detector"}, nil),
+		parts: prometheus.NewDesc(family+"detector_saturation",
+			"How full the servers of a stage are together, as each detector says of which max-saturation-detector is "+
+				"made.",
+			[]string{"detector", "stage"}, nil),
 	})
 }
 
@@ -32,6 +36,7 @@ func (p *Picker) survey() error {
 func (s *surveyor) Describe(to chan<- *prometheus.Desc) {
 	to <- s.saturation
 	to <- s.outdated
+	to <- s.parts
 }
 
 // Collect sends what the detector says now; nothing if the configuration has none.
@@ -117,6 +122,9 @@ func (s *surveyor) ask(plan *schedule.Plan) (all []prometheus.Metric) {
 		if full, known := survey.Saturation(stage.servers); known {
 			gauge(s.saturation, full, s.cfg.PoolName, stage.name)
 			effective, staged = max(effective, full), true
+		}
+		for name, full := range survey.Parts(stage.name, stage.servers) {
+			gauge(s.parts, full, name, stage.name)
 		}
 	}
 	if !staged {

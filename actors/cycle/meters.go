@@ -2,6 +2,7 @@ package cycle
 
 import (
 	"cmp"
+	"sort"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,8 @@ type meter struct {
 	live                                                  prometheus.Gauge
 	took, bodies, answers, wait, tokenTime, streamed      prometheus.Observer
 	prompts, cachedTokens, outputs, streamTTFT, plainTTFT prometheus.Observer
+
+	tookShown, streamTTFTShown, plainTTFTShown shown
 
 	codes  atomic.Int32                                // error codes that have a counter
 	errors [otherCode + 1]atomic.Pointer[errorCounter] // by code; nil = none was needed yet
@@ -203,7 +206,7 @@ func (m *meter) ended(r *messages.Record) {
 		m.failure(r).Inc()
 	}
 	m.leftInVain(r)
-	m.took.Observe(r.Ended.Seconds())
+	m.observe(m.took, &m.tookShown, r, r.Ended)
 	if r.ResponseBytes > 0 || r.Reason == messages.NoReason && r.Status > 0 {
 		m.answers.Observe(float64(r.ResponseBytes))
 	}
@@ -212,9 +215,9 @@ func (m *meter) ended(r *messages.Record) {
 
 func (m *meter) tokens(r *messages.Record) {
 	if r.FirstToken > 0 && r.Stream {
-		m.streamTTFT.Observe(r.FirstToken.Seconds())
+		m.observe(m.streamTTFT, &m.streamTTFTShown, r, r.FirstToken)
 	} else if r.FirstToken > 0 {
-		m.plainTTFT.Observe(r.FirstToken.Seconds())
+		m.observe(m.plainTTFT, &m.plainTTFTShown, r, r.FirstToken)
 	}
 	m.usage[r.Usage.Source].Inc()
 	if r.Usage.PromptTokens > 0 {
@@ -231,6 +234,24 @@ func (m *meter) tokens(r *messages.Record) {
 	if each, ok := perToken(r.Ended, r.FirstToken, r.Usage.OutputTokens); ok && r.Stream {
 		m.streamed.Observe(each)
 	}
+}
+
+// shown has the second in which each bucket of a histogram was last given an exemplar. The last one has no bound.
+type shown [maxBuckets + 1]atomic.Uint32
+
+const maxBuckets = 35
+
+// observe observes a duration of a request. The request becomes the exemplar of its bucket, if the bucket has got none
+// within this second: an exemplar costs more than all other metrics of a request.
+func (m *meter) observe(in prometheus.Observer, last *shown, r *messages.Record, took time.Duration) {
+	second := uint32(r.ArrivedAt.Add(r.Ended).Unix())
+	bucket := &last[sort.SearchFloat64s(durationBuckets, took.Seconds())]
+	with, can := in.(prometheus.ExemplarObserver)
+	if m.id == nil || !can || bucket.Load() == second || bucket.Swap(second) == second {
+		in.Observe(took.Seconds())
+		return
+	}
+	with.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"request_id": m.id(r.Request)})
 }
 
 // failure returns the counter of what went wrong, by the name of our reason or by the model server's status.

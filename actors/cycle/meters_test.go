@@ -2,6 +2,7 @@ package cycle
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -266,5 +267,44 @@ func TestMeteringARequestAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() { b.live(r, e) }); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", name, n)
 		}
+	}
+}
+
+// exemplars are those of a histogram: the bucket, the label, the value.
+func exemplars(family string, h *dto.Histogram) (all []string) {
+	for _, bucket := range h.GetBucket() {
+		if e := bucket.GetExemplar(); e != nil {
+			label := e.GetLabel()[0]
+			all = append(all, fmt.Sprint(family, " ", bucket.GetUpperBound(), " ", label.GetName(), "=",
+				label.GetValue(), " ", e.GetValue()))
+		}
+	}
+	return all
+}
+
+// A bucket names one of its requests, once a second.
+func TestBucketsNameRequests(t *testing.T) {
+	b := newBench(t, spec)
+	b.all.ShowRequests(func(id messages.RequestID) string { return fmt.Sprint("id-", id) })
+	r, to := streamed, b.pool.Snapshot().Endpoints[0]
+	for i, took := range []time.Duration{6 * time.Second, 6 * time.Second, 90 * time.Minute, 7 * time.Second} {
+		r.Request, r.Ended = messages.RequestID(i+1), took
+		r.ArrivedAt = time.Unix(1000, 0).Add(-took) // they all end in one second
+		b.live(&r, to)
+	}
+	r.Request, r.Ended, r.ArrivedAt = 5, 6*time.Second, time.Unix(1001, 0).Add(-6*time.Second)
+	b.live(&r, to)
+	var got []string
+	for _, family := range []string{"request_duration_seconds", "request_ttft_seconds"} {
+		for _, m := range b.gather()["llm_d_epp_"+family].GetMetric() {
+			got = append(got, exemplars(family, m.GetHistogram())...)
+		}
+	}
+	want := []string{
+		"request_duration_seconds 6 request_id=id-5 6", "request_duration_seconds 8 request_id=id-4 7",
+		"request_duration_seconds +Inf request_id=id-3 5400", "request_ttft_seconds 2 request_id=id-5 2",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("exemplars\n%q, want\n%q", got, want)
 	}
 }

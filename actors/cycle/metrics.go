@@ -23,6 +23,8 @@ type Families struct {
 	usage                                       map[messages.UsageSource]prometheus.Counter // requests that ended
 	outputTokens                                map[messages.UsageSource]prometheus.Counter // reported and estimated
 
+	id func(messages.RequestID) string // as clients get it, for exemplars; nil = there are none
+
 	outlived atomic.Int64    // requests in the phase detached
 	checks   *meter          // of a conformance checker's requests; no page shows it
 	failures endpoints.Tally // schedulings that picked nothing, by model
@@ -59,6 +61,10 @@ func NewFamilies(r prometheus.Registerer, pool *endpoints.Published, name string
 	r.MustRegister(newLoads(pool, &f.failures))
 	return f
 }
+
+// ShowRequests has buckets of durations name a request of theirs, by its id as clients get it. It is called before
+// the first request, or not at all.
+func (f *Families) ShowRequests(id func(messages.RequestID) string) { f.id = id }
 
 func newFamilies(r prometheus.Registerer, name string) *Families {
 	f := &Families{labels: newLabels()}

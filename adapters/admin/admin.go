@@ -122,7 +122,9 @@ const profilesPath = "/debug/pprof/"
 // routes returns all paths but /.
 func (h *handler) routes() []route {
 	// One broken collector must not hide the metrics of all others.
-	metrics := promhttp.HandlerFor(h.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	metrics := promhttp.HandlerFor(h.Gatherer, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true, // which has exemplars
+	})
 	all := []route{
 		{path: "/metrics", about: "metrics, in the text format of Prometheus", serve: metrics.ServeHTTP},
 		{path: "/healthz", about: "200 while the process lives", serve: h.alive},

@@ -26,8 +26,11 @@ type Plugins struct {
 	failed *prometheus.CounterVec
 	shadow *prometheus.CounterVec
 
-	mu    sync.Mutex         // of plans, and of the series that come and go by it
-	plans map[stepLabels]int // steps of living plans, by series; > 0
+	registry prometheus.Registerer
+
+	mu        sync.Mutex         // of plans, and of the series that come and go by it
+	plans     map[stepLabels]int // steps of living plans, by series; > 0
+	decisions map[string]*prometheus.CounterVec
 }
 
 // staleRuns counts the profile runs in which all samples were stale, and logs them at most once a second.
@@ -56,7 +59,8 @@ func (s *staleRuns) note() {
 func NewPlugins(r prometheus.Registerer, log *zap.Logger) *Plugins {
 	labels := []string{"extension_point", "plugin_type", "plugin_name"}
 	p := &Plugins{
-		plans: map[stepLabels]int{}, took: newDurations(labels),
+		registry: r, plans: map[stepLabels]int{}, decisions: map[string]*prometheus.CounterVec{},
+		took: newDurations(labels),
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_plugin_bad_scores_total",
 			Help: "Scores that were out of [0,1] and clamped, or NaN and counted as 0.",
@@ -91,6 +95,28 @@ type Observer struct {
 type meters struct {
 	took         *tally
 	clamped, nan prometheus.Counter
+	outcomes     []prometheus.Counter // of a plugin that tells how it decided
+}
+
+// outcomes returns the counters of a filter that tells how it decided. p.mu is held.
+func (p *Plugins) outcomes(f *schedule.FilterStep) (all []prometheus.Counter) {
+	teller, ok := f.Filter.(schedule.DecisionTeller)
+	if !ok {
+		return nil
+	}
+	of := teller.Outcomes()
+	decisions := p.decisions[of.Metric]
+	if decisions == nil {
+		decisions = prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "llm_d_epp_" + of.Metric, Help: of.Help,
+		}, []string{"plugin_name", "outcome"})
+		p.registry.MustRegister(decisions)
+		p.decisions[of.Metric] = decisions
+	}
+	for _, name := range of.Names {
+		all = append(all, decisions.WithLabelValues(f.Name, name))
+	}
+	return all
 }
 
 // Observe numbers the steps of a plan, which has not run yet, and observes them. The series of its steps go when the
@@ -109,7 +135,8 @@ func (p *Plugins) Observe(plan *schedule.Plan) *Observer {
 	profiles := plan.Profiles()
 	for i := range profiles {
 		for j := range profiles[i].Filters {
-			meter("Filter", &profiles[i].Filters[j].Step)
+			meter(filterPoint, &profiles[i].Filters[j].Step)
+			o.steps[len(o.steps)-1].outcomes = p.outcomes(&profiles[i].Filters[j])
 		}
 		for j := range profiles[i].Scorers {
 			meter("Scorer", &profiles[i].Scorers[j].Step)
@@ -133,6 +160,8 @@ func (p *Plugins) meters(s stepLabels) meters {
 	}
 }
 
+const filterPoint = "Filter"
+
 // release ends the series that no plan names any more.
 func (p *Plugins) release(series []stepLabels) {
 	p.mu.Lock()
@@ -145,11 +174,24 @@ func (p *Plugins) release(series []stepLabels) {
 		p.took.forget(s)
 		p.faults.DeleteLabelValues(s.point, s.typ, s.name, "clamped")
 		p.faults.DeleteLabelValues(s.point, s.typ, s.name, "nan")
+		if s.point == filterPoint {
+			p.forgetDecisions(s.name)
+		}
+	}
+}
+
+// forgetDecisions ends the series of a filter that told how it decided. p.mu is held.
+func (p *Plugins) forgetDecisions(name string) {
+	for _, decisions := range p.decisions {
+		decisions.DeletePartialMatch(prometheus.Labels{"plugin_name": name})
 	}
 }
 
 // PluginRan counts one call and its time.
 func (o *Observer) PluginRan(meter int, took time.Duration) { o.steps[meter].took.observe(took) }
+
+// PluginDecided counts a decision of a plugin that tells how it decided.
+func (o *Observer) PluginDecided(meter, outcome int) { o.steps[meter].outcomes[outcome].Inc() }
 
 // ScoreClamped counts a score that was out of range.
 func (o *Observer) ScoreClamped(meter int) { o.steps[meter].clamped.Inc() }

@@ -171,3 +171,58 @@ func histogram(t *testing.T, r *prometheus.Registry, family string) *dto.Histogr
 	t.Fatalf("no family %s with one histogram", family)
 	return nil
 }
+
+// teller is a filter that tells how it decided.
+type teller struct{ outcome int }
+
+func (teller) Outcomes() schedule.Outcomes {
+	return schedule.Outcomes{Metric: "decisions_total", Help: "Decisions.", Names: []string{"kept", "dropped"}}
+}
+
+func (f teller) Filter(in *schedule.Input, _ []bool) { in.Decided(f.outcome) }
+
+// How a filter decided is counted by its name, as long as a plan names it. Two plans share the counters.
+func TestDecisionsAreCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	p := NewPlugins(reg, zap.NewNop())
+	plan := func(name string) *schedule.Plan {
+		return planOf([]schedule.Profile{{
+			Filters: []schedule.FilterStep{{Step: schedule.Step{Type: "t", Name: name}, Filter: teller{}}},
+			Picker:  schedule.PickerStep{Step: schedule.Step{Type: "max-score-picker", Name: "p"}},
+		}})
+	}
+	count := func() map[string]float64 {
+		all, got := map[string]float64{}, testutil.CollectAndCount(p.decisions["decisions_total"])
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if f.GetName() == "llm_d_epp_decisions_total" {
+					all[m.GetLabel()[1].GetValue()+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+				}
+			}
+		}
+		if got != len(all) {
+			t.Fatalf("%d series on the page, want %d", len(all), got)
+		}
+		return all
+	}
+	kept := plan("a")
+	again := p.Observe(kept)
+	func() {
+		gone := plan("b")
+		o := p.Observe(gone)
+		o.PluginDecided(0, 0)
+		again.PluginDecided(0, 1)
+		again.PluginDecided(0, 1)
+		want := map[string]float64{"a kept": 0, "a dropped": 2, "b kept": 1, "b dropped": 0}
+		if got := count(); !maps.Equal(got, want) {
+			t.Fatalf("decisions %v, want %v", got, want)
+		}
+		goruntime.KeepAlive(gone)
+	}()
+	awaitGarbage(t, func() bool { return maps.Equal(count(), map[string]float64{"a kept": 0, "a dropped": 2}) })
+	goruntime.KeepAlive(kept)
+}

@@ -34,6 +34,7 @@ type MaxSaturation struct {
 // member is one of the other detectors.
 type member struct {
 	schedule.Detector
+	name   string
 	stages []string // for which it counts; empty = all
 }
 
@@ -72,9 +73,17 @@ func (d *MaxSaturation) Combine(find func(parameter, name string) schedule.Detec
 	d.of = nil
 	for i, name := range d.Detectors {
 		if found := find(fmt.Sprintf("detectors[%d]", i), name); found != nil {
-			d.of = append(d.of, member{found, d.Stages[name]})
+			d.of = append(d.of, member{found, name, d.Stages[name]})
 		}
 	}
+}
+
+// Parts returns the detectors.
+func (d *MaxSaturation) Parts() (all []schedule.Part) {
+	for _, p := range d.of {
+		all = append(all, schedule.Part{Name: p.name, Detector: p.Detector, Stages: p.stages})
+	}
+	return all
 }
 
 // Declare asks for what the detectors read.

@@ -243,19 +243,20 @@ func TestPrefixCacheAffinity(t *testing.T) {
 		change func(*PrefixCacheAffinity)
 		all    []scheduletest.Endpoint
 		want   []bool
+		how    string
 	}{
-		"most of it":       {nil, holding(4, 0, 3, 0, 0, 0), []bool{true, false, false}},
-		"just enough":      {lower, holding(2, 0, 3, 0), []bool{false, true}},
-		"too little":       {nil, holding(3, 0, 0, 0), []bool{true, true}},
-		"all hold it":      {nil, holding(4, 9000, 4, 0), []bool{true, true}},
-		"not yet too late": {nil, holding(4, 1500, 0, 500), []bool{true, false}},
-		"too late":         {nil, holding(4, 1501, 0, 500), []bool{true, true}},
-		"the least loaded": {nil, holding(4, 9000, 4, 900, 0, 0), []bool{true, true, false}},
-		"never too late":   {patient, holding(4, 90000, 0, 0), []bool{true, false}},
-		"off":              {off, holding(4, 0, 0, 0), []bool{true, true}},
-		"always explores":  {explores, holding(4, 0, 0, 0), []bool{true, true}},
-		"more than it has": {nil, holding(9, 0, 0, 0), []bool{true, false}},
-		"one":              {nil, holding(0, 0), []bool{true}},
+		"most of it":       {nil, holding(4, 0, 3, 0, 0, 0), []bool{true, false, false}, "sticky"},
+		"just enough":      {lower, holding(2, 0, 3, 0), []bool{false, true}, "sticky"},
+		"too little":       {nil, holding(3, 0, 0, 0), []bool{true, true}, "no_match"},
+		"all hold it":      {nil, holding(4, 9000, 4, 0), []bool{true, true}, "sticky"},
+		"not yet too late": {nil, holding(4, 1500, 0, 500), []bool{true, false}, "sticky"},
+		"too late":         {nil, holding(4, 1501, 0, 500), []bool{true, true}, "load_override"},
+		"the least loaded": {nil, holding(4, 9000, 4, 900, 0, 0), []bool{true, true, false}, "sticky"},
+		"never too late":   {patient, holding(4, 90000, 0, 0), []bool{true, false}, "sticky"},
+		"off":              {off, holding(4, 0, 0, 0), []bool{true, true}, "not_applicable"},
+		"always explores":  {explores, holding(4, 0, 0, 0), []bool{true, true}, "exploration"},
+		"more than it has": {nil, holding(9, 0, 0, 0), []bool{true, false}, "sticky"},
+		"one":              {nil, holding(0, 0), []bool{true}, "not_applicable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := Types["prefix-cache-affinity-filter"]().(*PrefixCacheAffinity)
@@ -267,6 +268,12 @@ func TestPrefixCacheAffinity(t *testing.T) {
 			if !slices.Equal(keep, c.want) {
 				t.Errorf("Filter(%+v) = %v, want %v", c.all, keep, c.want)
 			}
+			scheduletest.Show(t, f, scheduletest.Request(), func(in *schedule.Input) {
+				f.Filter(in, slices.Repeat([]bool{true}, len(c.all)))
+				if n, told := in.Outcome(); !told || f.Outcomes().Names[n] != c.how {
+					t.Errorf("outcome %d, told %v; want %s", n, told, c.how)
+				}
+			}, c.all...)
 		})
 	}
 }

@@ -75,11 +75,41 @@ func (f *PrefixCacheAffinity) Declare(r *attributes.Reader) {
 	}
 }
 
+// How the filter decides, in the order of the outcomes that it tells.
+const (
+	sticky        = iota // servers that hold enough of the prompt were kept
+	noMatch              // none of them does
+	loadOverride         // those that do are too far behind the others
+	exploration          // the draw said so
+	notApplicable        // there was nothing to decide
+)
+
+// Outcomes returns how the filter may decide.
+func (f *PrefixCacheAffinity) Outcomes() schedule.Outcomes {
+	return schedule.Outcomes{
+		Metric: "prefix_cache_affinity_filter_decisions_total",
+		Help: "Decisions of prefix-cache-affinity-filter: whether servers that hold the prompt were kept, or why all " +
+			"were.",
+		Names: []string{
+			sticky: "sticky", noMatch: "no_match", loadOverride: "load_override", exploration: "exploration",
+			notApplicable: "not_applicable",
+		},
+	}
+}
+
 // Filter keeps the candidates that hold enough of the prompt. One that is ejected is not waited for.
 func (f *PrefixCacheAffinity) Filter(in *schedule.Input, keep []bool) {
 	total := float64(in.Request().PromptBlocks())
-	if len(keep) < 2 || f.AffinityThreshold == 0 || total == 0 ||
-		f.ExplorationProbability > 0 && in.Rand().Float64() < f.ExplorationProbability {
+	in.Decided(notApplicable)
+	if len(keep) < 2 || f.AffinityThreshold == 0 {
+		return
+	}
+	in.Decided(noMatch)
+	if total == 0 {
+		return
+	}
+	if f.ExplorationProbability > 0 && in.Rand().Float64() < f.ExplorationProbability {
+		in.Decided(exploration)
 		return
 	}
 	blocks, holding := in.Numbers(f.blocks), 0
@@ -88,8 +118,14 @@ func (f *PrefixCacheAffinity) Filter(in *schedule.Input, keep []bool) {
 			holding++
 		}
 	}
-	if holding == 0 || holding < len(keep) && f.overloaded(in, keep) {
+	switch {
+	case holding == 0:
 		keepAll(keep)
+	case holding < len(keep) && f.overloaded(in, keep):
+		in.Decided(loadOverride)
+		keepAll(keep)
+	default:
+		in.Decided(sticky)
 	}
 }
 

@@ -28,6 +28,9 @@ func (s stage) String() string { return [...]string{"encode", "prefill", "decode
 // splits names how a request is split, by whether an encode and whether a prefill server work for it.
 var splits = [2][2]string{{"decode-only", "prefill-decode"}, {"encode-decode", "encode-prefill-decode"}}
 
+// aggregated is how a request is split for which the fallback picked: one server does all of it.
+const aggregated = "aggregated-fallback"
+
 // Disagg has servers of their own encode media, read the prompt, and generate tokens. The request goes to the picked
 // decode server; headers tell its sidecar the others.
 type Disagg struct {
@@ -192,6 +195,7 @@ func newest(c *schedule.Course) schedule.Result { return c.Results().At(c.Result
 func (h *Disagg) Finish(c *schedule.Course, f *schedule.Final) {
 	f.Split = splits[0][0]
 	if h.fellBack(c) {
+		f.Split = aggregated
 		return
 	}
 	var works [stages]int // 1 = a server of the stage's own works for the request

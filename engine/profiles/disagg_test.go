@@ -109,7 +109,7 @@ func TestDisaggNamesTheStagesThatHaveServers(t *testing.T) {
 		"no prefill server":  {nil, []int{}, nil, "decode-only"},
 		"the decode server":  {[]int{0}, []int{0}, nil, "decode-only"},
 		"encoders beside it": {[]int{0, 1}, []int{0}, nil, "encode-decode"},
-		"fallback":           {[]int{1}, []int{}, fallBack, "decode-only"},
+		"fallback":           {[]int{1}, []int{}, fallBack, "aggregated-fallback"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := Types["disagg-profile-handler"]().(*Disagg)

@@ -81,6 +81,7 @@ func crowded(t testing.TB, n int) *scene {
 type crowd struct{}
 
 func (crowd) PluginRan(int, time.Duration)      {}
+func (crowd) PluginDecided(int, int)            {}
 func (crowd) ScoreClamped(int)                  {}
 func (crowd) ScoreNaN(int)                      {}
 func (crowd) AllStale()                         {}

@@ -224,7 +224,8 @@ type Ceilings interface {
 // not block.
 type Observer interface {
 	PluginRan(meter int, took time.Duration)
-	ScoreClamped(meter int) // a score was out of [0,1]
+	PluginDecided(meter, outcome int) // of a DecisionTeller
+	ScoreClamped(meter int)           // a score was out of [0,1]
 	ScoreNaN(meter int)
 	AllStale() // in a profile run whose scorers read samples
 	// RunFailed is told of an optional run that picked nothing.
@@ -237,6 +238,7 @@ type Observer interface {
 type unheard struct{}
 
 func (unheard) PluginRan(int, time.Duration) {}
+func (unheard) PluginDecided(int, int)       {}
 func (unheard) ScoreClamped(int)             {}
 func (unheard) ScoreNaN(int)                 {}
 func (unheard) AllStale()                    {}

@@ -230,6 +230,10 @@ func (r *profileRun) run(f *FilterStep) {
 	began := r.tools.Clock.Nanos()
 	f.Filter.Filter(&r.in, r.keep)
 	r.observer.PluginRan(f.Meter, time.Duration(r.tools.Clock.Nanos()-began))
+	if r.in.outcome > 0 {
+		r.observer.PluginDecided(f.Meter, r.in.outcome-1)
+		r.in.outcome = 0
+	}
 	r.compact()
 }
 

@@ -179,6 +179,11 @@ type counts struct {
 	stale             int
 	failed            []string // optional runs, and those of shadows
 	shadows           []string // profile, and whether it agrees
+	decided           []string // step and outcome
+}
+
+func (c *counts) PluginDecided(meter, outcome int) {
+	c.decided = append(c.decided, fmt.Sprint(meter, " ", outcome))
 }
 
 func (c *counts) PluginRan(meter int, took time.Duration) { c.ran[meter] += int(took) }

@@ -26,7 +26,12 @@ type Input struct {
 	run    *profileRun
 	values []any // of Private slots; nil in shadow profiles
 	now    time.Time
+
+	outcome int // how the plugin that runs decided, counted from 1; 0 = it has not said so
 }
+
+// Decided says how the plugin that runs decided: the place of the outcome among those that it tells.
+func (in *Input) Decided(outcome int) { in.outcome = outcome + 1 }
 
 // Ceiling returns how full an endpoint may be for the request, as a share of its capacity: above 0, at most 1. Without
 // a Gate it is 1.
@@ -36,6 +41,9 @@ func (in *Input) Ceiling() float64 {
 	}
 	return cmp.Or(in.run.ceiling, 1)
 }
+
+// Outcome returns what Decided was told last; false = nothing. It is for tests of plugins.
+func (in *Input) Outcome() (outcome int, told bool) { return in.outcome - 1, in.outcome > 0 }
 
 // NewInput returns an input that shows random numbers alone, for tests of pickers.
 func NewInput(of *rand.Rand) *Input { return &Input{rand: of} }
@@ -163,6 +171,23 @@ type Filter interface {
 	Filter(in *Input, keep []bool)
 }
 
+// Outcomes are the ways in which a plugin can decide, which a counter tells apart. A plugin counts nothing itself: it
+// says by Input.Decided how it decided, and whoever observes the plan counts.
+type Outcomes struct {
+	Metric string // of the counter, without the prefix that all metrics of the reference have
+	Help   string // of the counter
+	Names  []string
+}
+
+// DecisionTeller is a Filter that says how it decided. The name of the plugin and the outcome are the labels of its
+// counter.
+type DecisionTeller interface {
+	Filter
+
+	// Outcomes returns the same for each plugin of a type. It is called when a plan is observed.
+	Outcomes() Outcomes
+}
+
 // Scorer gives each candidate a score.
 type Scorer interface {
 	// Score sets scores[i] to the score of candidate i, from 0 to 1, 1 the best. All of scores is 0 at first. The
@@ -198,6 +223,16 @@ type Combined interface {
 	// find reports as a problem of that parameter. Combine is called once, after the parameters were decoded, and
 	// before Declare.
 	Combine(find func(parameter, name string) Detector)
+
+	// Parts returns the others.
+	Parts() []Part
+}
+
+// Part is one of the detectors that a Combined one is made of.
+type Part struct {
+	Name string // of the plugin
+	Detector
+	Stages []string // prefill, decode: for whose servers it counts; empty = for all
 }
 
 // SampleReader is a Detector that goes by what servers report.

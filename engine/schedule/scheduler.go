@@ -378,12 +378,33 @@ func NewSurvey(p *Plan, snap *endpoints.Snapshot, clock Clock, now time.Time) *S
 
 // Saturation returns how full those endpoints are together that a filter keeps; nil = all. known is false if it keeps
 // none.
-func (s *Survey) Saturation(of Filter) (full float64, known bool) {
+func (s *Survey) Saturation(of Filter) (full float64, known bool) { return s.saturation(s.by, of) }
+
+func (s *Survey) saturation(by Detector, of Filter) (full float64, known bool) {
 	s.narrow(of)
 	if len(s.run.place) == 0 {
 		return 0, false
 	}
-	return s.by.Saturation(&s.run.in), true
+	return by.Saturation(&s.run.in), true
+}
+
+// Parts returns how full those endpoints are together that a filter keeps, as each detector finds of which the one in
+// force is made and that counts for a stage, by its name.
+func (s *Survey) Parts(stage string, of Filter) map[string]float64 {
+	combined, ok := s.detector().(Combined)
+	if !ok {
+		return nil
+	}
+	all := map[string]float64{}
+	for _, p := range combined.Parts() {
+		if len(p.Stages) > 0 && !slices.Contains(p.Stages, stage) {
+			continue
+		}
+		if full, known := s.saturation(p.Detector, of); known {
+			all[p.Name] = full
+		}
+	}
+	return all
 }
 
 // Outdated returns how many endpoints the detector does not know about, because their samples are too old. known is

@@ -324,6 +324,7 @@ func (w *world) Fatalf(format string, args ...any) {
 type observer struct{ clamped, nan int }
 
 func (o *observer) PluginRan(int, time.Duration) {}
+func (o *observer) PluginDecided(int, int)       {}
 func (o *observer) ScoreClamped(int)             { o.clamped++ }
 func (o *observer) ScoreNaN(int)                 { o.nan++ }
 func (o *observer) AllStale()                    {}

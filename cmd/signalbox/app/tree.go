@@ -153,7 +153,7 @@ func (t *tree) world() signalbox.World {
 	requests := telemetry.NewRequests(t.log,
 		func(id messages.EndpointID) messages.Address { return t.picker.Pool().Address(id) }, t.formatID)
 	w := signalbox.World{
-		Metrics: t.registry, Fetcher: t.fetcher, Checker: t.checker,
+		Metrics: t.registry, ID: t.formatID, Fetcher: t.fetcher, Checker: t.checker,
 		Report: requests.Report, Status: extproc.Status, Turned: t.turned, Panicked: t.onPanic, Release: t.release,
 	}
 	if t.xds != nil { // a nil *xds.Server would be an announcer

@@ -311,6 +311,7 @@ type still struct{}
 
 func (still) Nanos() int64                 { return 0 }
 func (still) PluginRan(int, time.Duration) {}
+func (still) PluginDecided(int, int)       {}
 func (still) ScoreNaN(int)                 {}
 func (still) ScoreClamped(int)             {}
 func (still) AllStale()                    {}

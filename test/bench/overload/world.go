@@ -270,6 +270,7 @@ func (w *World) newPicker() (*signalbox.Picker, error) {
 type unseen struct{}
 
 func (unseen) PluginRan(int, time.Duration)      {}
+func (unseen) PluginDecided(int, int)            {}
 func (unseen) ScoreNaN(int)                      {}
 func (unseen) ScoreClamped(int)                  {}
 func (unseen) AllStale()                         {}
