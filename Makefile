@@ -50,7 +50,7 @@ release: ## Binaries, SBOMs, an OCI image, man pages and completion of this comm
 
 .PHONY: release-check
 release-check: ## Build the release of Linux twice, and see that both are equal and whole
-	cd deploy/release && $(GO) vet . && $(GO) test -count=1 .
+	cd deploy/release && $(GO) vet . && $(GO) test -count=1 -timeout 40m .
 
 # Go's cache of results skips packages that have not changed since they passed. The tests of the conformance checker are left out: they
 # would take half of the time.
@@ -89,7 +89,7 @@ chaos: ## Clients that misbehave and parts that fail, over real streams; SEED=n 
 # -count=1, because Go's cache of results does not know that these tests depend on the simulation and the chaos run.
 .PHONY: planted
 planted: ## Faults in the product's source that the simulation and the chaos run must find
-	$(GO) test -count=1 -v -timeout 20m ./test/planted
+	$(GO) test -count=1 -v -timeout 40m ./test/planted
 
 .PHONY: conformance
 conformance: ## The table of ext_proc checks
@@ -164,7 +164,7 @@ lint: ## Linters and what proves them, formatting, exhaustive switches over seal
 	@# go vet of test/kubelab takes minutes, for it is the whole kube-apiserver.
 	@test -z "$$($$($(GO) env GOROOT)/bin/gofmt -l test/kubelab)" || { echo "test/kubelab: gofmt would change it"; exit 1; }
 	$(TOOL) go-check-sumtype -default-signifies-exhaustive=false ./...
-	$(GO) test -count=1 ./test/lint
+	$(GO) test -count=1 -timeout 30m ./test/lint
 
 .PHONY: vet
 vet: ## go vet
@@ -189,7 +189,7 @@ overload: ## More requests than simulated servers can serve, with flow control a
 
 .PHONY: benchmarks
 benchmarks: ## Every Go benchmark; BENCH=pattern, BENCHTIME=1s
-	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime $(or $(BENCHTIME),1s) -benchmem ./...
+	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime $(or $(BENCHTIME),1s) -benchmem -timeout 30m ./...
 
 # -fuzzminimizetime: by default Go may spend a minute on minimizing one interesting input.
 .PHONY: fuzz
