@@ -72,8 +72,12 @@ func TestEnvoyReachesNamedServers(t *testing.T) {
 					entries = append(entries, address)
 				}
 				p, _ := serveXds(t, entries)
+				p.sampled(t, len(entries)) // until then, picks pass by those without a sample
 				e := startPrinted(t, p, "--cluster", cluster)
 				e.asksPicker(t)
+				if cluster == "xds" {
+					e.knows(t, servers)
+				}
 				allPicked(t, p, e, servers)
 			})
 		}
@@ -135,6 +139,10 @@ func TestEnvoyReachesAPickerByName(t *testing.T) {
 				e := startPrinted(t, p, "--cluster", cluster)
 				eventually(t, 10*time.Second, "a picker is healthy",
 					func() bool { return e.stat("cluster.epp.membership_healthy") > 0 })
+				p.sampled(t, len(servers))
+				if cluster == "xds" {
+					e.knows(t, servers)
+				}
 				allPicked(t, p, e, servers)
 				if n := p.metric("signalbox_access_log_entries_total", `whose="ours"`); n == 0 {
 					t.Error("no entry of the access log arrives")
