@@ -20,7 +20,7 @@ type loads struct {
 	pool     *endpoints.Published
 	failures *endpoints.Tally
 
-	attempts, requests, tokens, inflight *prometheus.Desc
+	attempts, legacy, requests, tokens, inflight *prometheus.Desc
 }
 
 func newLoads(pool *endpoints.Published, failures *endpoints.Tally) *loads {
@@ -31,6 +31,9 @@ func newLoads(pool *endpoints.Published, failures *endpoints.Tally) *loads {
 		attempts: prometheus.NewDesc(prefix+"scheduler_attempts_total",
 			"Schedulings by result, of the endpoints that are in the pool.",
 			[]string{"status", "target_model_name", "endpoint_name", "namespace", "port"}, nil),
+		legacy: prometheus.NewDesc(legacyPrefix+"scheduler_attempts_total",
+			"The older name of "+prefix+"scheduler_attempts_total.",
+			[]string{"status", "target_model_name", "pod_name", "namespace", "port"}, nil),
 		requests: prometheus.NewDesc(prefix+"inflight_requests",
 			"Requests that were sent to an endpoint of the pool and have not ended.", inflight, nil),
 		tokens: prometheus.NewDesc(prefix+"inflight_tokens", "Prompt tokens of those, estimated.", inflight, nil),
@@ -41,7 +44,7 @@ func newLoads(pool *endpoints.Published, failures *endpoints.Tally) *loads {
 
 // Describe sends the descriptions of the metrics.
 func (l *loads) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{l.attempts, l.requests, l.tokens, l.inflight} {
+	for _, d := range []*prometheus.Desc{l.attempts, l.legacy, l.requests, l.tokens, l.inflight} {
 		ch <- d
 	}
 }
@@ -90,7 +93,9 @@ func (l *loads) Collect(ch chan<- prometheus.Metric) {
 // of the page, because sorting them here costs less than there. Where the page has no room for the models of an
 // endpoint, its picks are sent as one series.
 func (l *loads) collectAttempts(ch chan<- prometheus.Metric, picks map[target][]counts) {
-	a := attempts{desc: l.attempts, to: ch, room: attemptPageBytes, names: map[string]*dto.LabelPair{}}
+	a := attempts{
+		desc: l.attempts, legacy: l.legacy, to: ch, room: attemptPageBytes, names: map[string]*dto.LabelPair{},
+	}
 	a.add(target{}, []counts{l.failures.All()}, "failure")
 	for _, to := range slices.SortedFunc(maps.Keys(picks), compareTargets) {
 		a.add(to, picks[to], "success")
@@ -98,23 +103,26 @@ func (l *loads) collectAttempts(ch chan<- prometheus.Metric, picks map[target][]
 }
 
 const (
-	// attemptPageBytes is how much of the metrics page picks by endpoint and model may take. Beyond, each endpoint has
-	// one series.
+	// attemptPageBytes is how much of the metrics page picks by endpoint and model may take, under both names of the
+	// metric. Beyond, each endpoint has one series of each.
 	attemptPageBytes = 3 << 20
 
-	// attemptBytes is the length of a series on the page without the values of its labels but for status.
+	// attemptBytes is the length of both series of a model on the page, without the values of their labels but for
+	// status.
 	attemptBytes = len(prefix+
 		`scheduler_attempts_total{endpoint_name="",namespace="",port="",status="success",target_model_name=""} `) +
-		numberBytes + len("\n")
+		len(legacyPrefix+
+			`scheduler_attempts_total{namespace="",pod_name="",port="",status="success",target_model_name=""} `) +
+		2*(numberBytes+len("\n"))
 )
 
 // attempts sends the series of picks.
 type attempts struct {
-	desc  *prometheus.Desc
-	to    chan<- prometheus.Metric
-	room  int                       // bytes of the page that are left
-	names map[string]*dto.LabelPair // by model: all series of a model share the pair
-	shown []attempt                 // those of the endpoint that add handles, reused
+	desc, legacy *prometheus.Desc
+	to           chan<- prometheus.Metric
+	room         int                       // bytes of the page that are left
+	names        map[string]*dto.LabelPair // by model: all series of a model share the pair
+	shown        []attempt                 // those of the endpoint that add handles, reused
 }
 
 // attempt is a series as it is sent.
@@ -145,10 +153,10 @@ func (a *attempts) add(of target, tallies []counts, status string) {
 		}
 	}
 	slices.SortFunc(a.shown, func(a, b attempt) int { return strings.Compare(a.model, b.model) })
-	fixed := attemptBytes + shownBytes(of.name.name) + shownBytes(of.namespace) + len(of.port)
+	fixed := attemptBytes + 2*(shownBytes(of.name.name)+shownBytes(of.namespace)+len(of.port))
 	bytes := 0
 	for i := range a.shown {
-		bytes += fixed + shownBytes(a.shown[i].model)
+		bytes += fixed + 2*shownBytes(a.shown[i].model)
 	}
 	if bytes <= a.room {
 		a.room -= bytes
@@ -157,10 +165,16 @@ func (a *attempts) add(of target, tallies []counts, status string) {
 			a.shown[i].model = other
 		}
 	}
+	a.send(of, status)
+}
+
+// send sends what is shown, of which several may have the same model by now, under both names of the metric.
+func (a *attempts) send(of target, status string) {
 	shared := []*dto.LabelPair{
 		pair("endpoint_name", of.name.name), pair("namespace", of.namespace), pair("port", of.port),
 		pair("status", status),
 	}
+	legacy := []*dto.LabelPair{shared[1], pair("pod_name", of.name.name), shared[2], shared[3]}
 	for i := 0; i < len(a.shown); {
 		next := a.shown[i]
 		for i++; i < len(a.shown) && a.shown[i].model == next.model; i++ {
@@ -169,7 +183,10 @@ func (a *attempts) add(of target, tallies []counts, status string) {
 		if a.names[next.model] == nil {
 			a.names[next.model] = pair("target_model_name", next.model)
 		}
+		older := next
 		next.desc, next.labels = a.desc, append(shared[:4:4], a.names[next.model])
+		older.desc, older.labels = a.legacy, append(legacy[:4:4], a.names[next.model])
 		a.to <- &next
+		a.to <- &older
 	}
 }

@@ -279,8 +279,16 @@ func (m *meter) failure(r *messages.Record) prometheus.Counter {
 	return c
 }
 
-// depth is how many requests wait, and the bytes of their bodies.
-type depth struct{ requests, bytes prometheus.Gauge }
+// depth is how many requests wait, and the bytes of their bodies, each under both names.
+type depth struct{ requests, bytes [2]prometheus.Gauge }
+
+// add counts requests of the same length, which may be fewer than none.
+func (d *depth) add(requests, bytes int64) {
+	for i := range d.requests {
+		d.requests[i].Add(float64(requests))
+		d.bytes[i].Add(float64(requests * bytes))
+	}
+}
 
 // entry is how long it took to be let into the line, or not to be.
 type entry struct{ took prometheus.Observer }
@@ -313,7 +321,12 @@ func needed[T any](m *meter, c *cost, at func(*meter) *atomic.Pointer[T], fresh 
 func (m *meter) depth() *depth {
 	return needed(m, &m.line.depthCost, func(m *meter) *atomic.Pointer[depth] { return &m.waits },
 		func(m *meter) *depth {
-			return &depth{m.line.size.WithLabelValues(m.labels...), m.line.bytes.WithLabelValues(m.labels...)}
+			d := &depth{}
+			for i := range d.requests {
+				d.requests[i] = m.line.size[i].WithLabelValues(m.labels...)
+				d.bytes[i] = m.line.bytes[i].WithLabelValues(m.labels...)
+			}
+			return d
 		})
 }
 
@@ -348,8 +361,7 @@ type accountOfWait struct {
 // joined counts a request that waits, and how long it took to be let into the line.
 func (a *account) joined(r *messages.Record, took time.Duration) {
 	a.inLine.depth = a.depth()
-	a.inLine.depth.requests.Inc()
-	a.inLine.depth.bytes.Add(float64(r.BodyBytes))
+	a.inLine.depth.add(1, r.BodyBytes)
 	a.enter(messages.OutcomeNotYetFinalized, took)
 }
 
@@ -365,8 +377,7 @@ func (a *account) enter(how messages.Outcome, took time.Duration) {
 // onLeft takes the request out of those that wait, if it is one of them.
 func (a *account) onLeft(r *messages.Record) {
 	if d := a.inLine.depth; d != nil {
-		d.requests.Dec()
-		d.bytes.Sub(float64(r.BodyBytes))
+		d.add(-1, r.BodyBytes)
 		a.inLine.depth = nil
 	}
 }

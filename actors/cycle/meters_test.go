@@ -131,6 +131,7 @@ func TestServedRequestIsMeasured(t *testing.T) {
 		"llm_d_epp_flow_control_request_queue_duration_seconds", map[string]string{"f|pool|m|Dispatched|2|m|": "1 1"},
 	)
 	b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"a|ns|8000|success|m|": "1"})
+	b.want("inference_extension_scheduler_attempts_total", map[string]string{"ns|a|8000|success|m|": "1"})
 }
 
 // A request counts under the name of its model once that is known, and under unknown if it names none.
@@ -195,6 +196,7 @@ func TestPickThatFailsIsAnAttempt(t *testing.T) {
 	a := b.all.arrived(&refused)
 	a.onScheduled(time.Millisecond, messages.NoEndpoints)
 	b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"|||failure|m|": "1"})
+	b.want("inference_extension_scheduler_attempts_total", map[string]string{"|||failure|m|": "1"})
 }
 
 func TestHitsAreLeftOutWhereNobodyLooked(t *testing.T) {

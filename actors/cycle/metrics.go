@@ -52,7 +52,12 @@ var (
 	requestLabels = []string{"model_name", "target_model_name", "fairness_id", "priority"}
 )
 
-const prefix = "llm_d_epp_"
+const (
+	prefix = "llm_d_epp_"
+
+	// legacyPrefix begins older names of three metrics, by which an autoscaler reads them still.
+	legacyPrefix = "inference_extension_"
+)
 
 // NewFamilies creates the metrics and registers them. Endpoints are read from pool, and name is the pool's label.
 func NewFamilies(r prometheus.Registerer, pool *endpoints.Published, name string) *Families {
@@ -129,7 +134,7 @@ func (f *Families) requests(r prometheus.Registerer) {
 type lineMetrics struct {
 	admitted                         *prometheus.CounterVec
 	queued, enqueue                  *prometheus.HistogramVec
-	size, bytes                      *prometheus.GaugeVec
+	size, bytes                      [2]*prometheus.GaugeVec // under both of their names
 	depthCost, entryCost, endingCost cost
 }
 
@@ -149,13 +154,22 @@ func (f *Families) waiting(r prometheus.Registerer, pool string) {
 		Help: "From when a request that had to wait came until it had its place in the line (outcome " +
 			"NotYetFinalized), or was refused one.",
 	}, []string{"fairness_id", "priority", "outcome"})
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		opts := prometheus.GaugeOpts{Name: prefix + "flow_control_" + name, Help: help, ConstLabels: inPool}
-		return prometheus.NewGaugeVec(opts, requestLabels)
+	gauge := func(name, help string) (both [2]*prometheus.GaugeVec) {
+		name = "flow_control_" + name
+		for i, opts := range []prometheus.GaugeOpts{
+			{Name: prefix + name, Help: help, ConstLabels: inPool},
+			{Name: legacyPrefix + name, Help: "The older name of " + prefix + name + ".", ConstLabels: inPool},
+		} {
+			both[i] = prometheus.NewGaugeVec(opts, requestLabels)
+			r.MustRegister(both[i])
+			f.line.depthCost.line(name)
+			f.line.depthCost.bytes += len(opts.Name) - len(prefix+name)
+		}
+		return both
 	}
 	f.line.size = gauge("queue_size", "Requests that wait for room.")
 	f.line.bytes = gauge("queue_bytes", "Bytes of the bodies of requests that wait for room.")
-	r.MustRegister(f.line.admitted, f.line.queued, f.line.enqueue, f.line.size, f.line.bytes)
+	r.MustRegister(f.line.admitted, f.line.queued, f.line.enqueue)
 
 	ofPool := len(`inference_pool="",`) + shownBytes(pool)
 	for _, c := range []*cost{&f.labels.cost, &f.line.endingCost} { // of those that are dispatched, and of others
@@ -164,9 +178,7 @@ func (f *Families) waiting(r prometheus.Registerer, pool string) {
 	}
 	f.line.endingCost.line("flow_control_requests_total", "outcome", "inference_pool")
 	f.line.entryCost.histogram("flow_control_request_enqueue_duration_seconds", scheduleBuckets, "outcome")
-	f.line.depthCost.line("flow_control_queue_size")
-	f.line.depthCost.line("flow_control_queue_bytes")
-	f.line.depthCost.bytes += 2 * ofPool
+	f.line.depthCost.bytes += 4 * ofPool
 }
 
 // picking registers the metrics of scheduling.

@@ -50,8 +50,10 @@ func TestWaitsAreCountedByOutcome(t *testing.T) {
 	b.want("llm_d_epp_flow_control_request_enqueue_duration_seconds", map[string]string{
 		"f|NotYetFinalized|2|": "4 0.006", "f|RejectedCapacity|2|": "1 0.001",
 	})
-	b.want("llm_d_epp_flow_control_queue_size", map[string]string{"f|pool|m|2|m|": "1"})
-	b.want("llm_d_epp_flow_control_queue_bytes", map[string]string{"f|pool|m|2|m|": "100"})
+	for _, prefix := range []string{"llm_d_epp_", "inference_extension_"} {
+		b.want(prefix+"flow_control_queue_size", map[string]string{"f|pool|m|2|m|": "1"})
+		b.want(prefix+"flow_control_queue_bytes", map[string]string{"f|pool|m|2|m|": "100"})
+	}
 }
 
 // A request of an unknown flow counts as waiting under other, and under its name once that is known.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -64,6 +65,54 @@ func TestEnvoyPageIsToPromtoolsLiking(t *testing.T) {
 		t.Errorf("promtool finds, with another prefix:\n%s", found)
 	}
 	t.Logf("%s: %d bytes, %d series", promtool, len(page), strings.Count(page, "\n")-2*strings.Count(page, "# TYPE "))
+}
+
+// TestEnvoyOpenMetricsPageIsRead: Prometheus' own parser of OpenMetrics reads the page with its exemplars. It wants a
+// time of each sample, which a page that is scraped has not.
+func TestEnvoyOpenMetricsPageIsRead(t *testing.T) {
+	promtool := findPromtool()
+	if promtool == "" {
+		if underCI() {
+			t.Fatal("no promtool; .ci/run fetches it")
+		}
+		t.Log("LEFT OUT: no promtool")
+		return
+	}
+	s := startStack(t, simulated(t, 1, "--model", model))
+	if a := s.client.chat(model, "hello", 4); a.status != 200 {
+		t.Fatal(a.String())
+	}
+	page := ""
+	eventually(t, 10*time.Second, "an exemplar", func() bool {
+		page = openMetrics(t, s.picker.metrics+"/metrics")
+		return strings.Contains(page, "} 1 # {request_id=")
+	})
+	if out, err := readOpenMetrics(t, promtool, page); err != nil {
+		t.Errorf("promtool cannot read the page: %v\n%s", err, tail(out, 20))
+	}
+	exemplar := regexp.MustCompile(`# \{request_id="[^"]*"\} \S+`)
+	if found := exemplar.FindString(page); found == "" {
+		t.Error("no exemplar has a value")
+	}
+	if _, err := readOpenMetrics(t, promtool, exemplar.ReplaceAllString(page, "# {request_id=} 1")); err == nil {
+		t.Error("promtool reads exemplars without a value of their label: it does not read exemplars")
+	}
+}
+
+// readOpenMetrics has promtool take a page into a store of its own.
+func readOpenMetrics(t *testing.T, promtool, page string) (string, error) {
+	t.Helper()
+	var timed strings.Builder
+	sample := regexp.MustCompile(`^([^#{ ]+(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})? \S+)(.*)`)
+	for line := range strings.Lines(page) {
+		timed.WriteString(sample.ReplaceAllString(strings.TrimSuffix(line, "\n"), "$1 1$2") + "\n")
+	}
+	file := filepath.Join(t.TempDir(), "page.txt")
+	if err := os.WriteFile(file, []byte(timed.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(promtool, "tsdb", "create-blocks-from", "openmetrics", file, t.TempDir()).CombinedOutput()
+	return string(out), err
 }
 
 // checkMetrics gives what promtool finds. It ends with 3 if that is something, with 1 if it cannot read the page.

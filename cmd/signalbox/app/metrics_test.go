@@ -168,7 +168,9 @@ func TestMetricsHaveTheReferencesNames(t *testing.T) {
 	tr.request(t, 1, 200)
 	tr.request(t, 2, 500)
 	var got []string
-	for _, f := range tr.settled(t, 2) {
+	families := tr.settled(t, 2)
+	checkBuckets(t, families)
+	for _, f := range families {
 		if name, ours := strings.CutPrefix(f.GetName(), "llm_d_epp_"); ours {
 			got = append(got, strings.TrimSpace(name+" "+f.GetType().String()+" "+shape(f)))
 		}
@@ -201,6 +203,32 @@ flow_control_revocations_total COUNTER inference_pool,outcome
 flow_control_stale_endpoints GAUGE detector
 `
 
+// legacyMetrics are those that an autoscaler reads by the names of before. The first calls a pod what it calls an
+// endpoint now.
+const legacyMetrics = `
+inference_extension_flow_control_queue_bytes GAUGE fairness_id,inference_pool,model_name,priority,target_model_name
+inference_extension_flow_control_queue_size GAUGE fairness_id,inference_pool,model_name,priority,target_model_name
+inference_extension_scheduler_attempts_total COUNTER namespace,pod_name,port,status,target_model_name
+`
+
+// legacyNames returns the families that are neither ours nor by a name that the reference has now, with how much more
+// than under the present name they add up to.
+func legacyNames(families []*dto.MetricFamily) (shapes []string, totals map[string]float64) {
+	all := sums(families)
+	totals = map[string]float64{}
+	for _, f := range families {
+		name := f.GetName()
+		if subsystem, _, _ := strings.Cut(name, "_"); slices.Contains([]string{"llm", "signalbox", "go", "process"},
+			subsystem) {
+			continue
+		}
+		shapes = append(shapes, name+" "+f.GetType().String()+" "+shape(f))
+		_, rest, _ := strings.Cut(name, "_extension_")
+		totals[rest] = all[name] - all["llm_d_epp_"+rest]
+	}
+	return shapes, totals
+}
+
 func TestGateHasTheReferencesMetrics(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	tr, end := quietTree(t, io.Discard, "--config-text", `apiVersion: llm-d.ai/v1
@@ -226,8 +254,13 @@ flowControl: {saturationDetector: {pluginRef: utilization-detector}, maxRequests
 	if m, failed := (<-answer).(messages.PickFailed); !failed || m.Reason != messages.TTLExpired {
 		t.Errorf("told %+v, want that its time was over", m)
 	}
+	endpoints.SampleWriter{
+		Endpoint: tr.picker.Pool().Snapshot().Endpoints[0],
+	}.Publish(&endpoints.Sample{At: tr.picker.System().Now(), Values: endpointstest.Load(0, 0, 0)})
+	tr.request(t, 2, 200)
 	var got []string
-	for _, f := range tr.settled(t, 1) {
+	families := tr.settled(t, 2)
+	for _, f := range families {
 		if name, ours := strings.CutPrefix(f.GetName(), "llm_d_epp_"); ours && strings.HasPrefix(name, "flow_control") {
 			got = append(got, strings.TrimSpace(name+" "+f.GetType().String()+" "+shape(f)))
 		}
@@ -236,6 +269,16 @@ flowControl: {saturationDetector: {pluginRef: utilization-detector}, maxRequests
 	want := strings.Split(strings.TrimSpace(gateMetrics), "\n")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics, want -, got +:\n%s", diff)
+	}
+	checkBuckets(t, families)
+	legacy, off := legacyNames(families)
+	if diff := cmp.Diff(strings.Split(strings.TrimSpace(legacyMetrics), "\n"), legacy); diff != "" {
+		t.Errorf("families of other names, want -, got +:\n%s", diff)
+	}
+	for name, by := range off {
+		if by != 0 {
+			t.Errorf("%s: the older name has %v more than the present one", name, by)
+		}
 	}
 }
 

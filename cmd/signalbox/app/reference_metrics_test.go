@@ -6,10 +6,12 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -108,6 +110,34 @@ func TestEachMetricOfTheReferenceIsThereOrNamed(t *testing.T) {
 	}
 	for line := range ours {
 		t.Errorf("%s is no metric of the reference", line)
+	}
+}
+
+// checkBuckets wants every bucket of a histogram where the reference has one. The reference's of the prefix index are
+// not listed, because they count other blocks.
+func checkBuckets(t *testing.T, families []*dto.MetricFamily) {
+	t.Helper()
+	list, err := os.ReadFile("testdata/reference-buckets.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	for line := range strings.Lines(string(list)) {
+		name, bounds, _ := strings.Cut(strings.TrimSpace(line), " ")
+		want[name] = bounds
+	}
+	for _, f := range families {
+		name, ours := strings.CutPrefix(f.GetName(), "llm_d_epp_")
+		if !ours || f.GetType() != dto.MetricType_HISTOGRAM || strings.HasPrefix(name, "prefix_indexer_") {
+			continue
+		}
+		var bounds []string
+		for _, b := range f.GetMetric()[0].GetHistogram().GetBucket() {
+			bounds = append(bounds, strconv.FormatFloat(b.GetUpperBound(), 'f', -1, 64))
+		}
+		if got := strings.Join(bounds, " "); got != want[name] {
+			t.Errorf("%s has the buckets\n%s, want\n%s", name, got, want[name])
+		}
 	}
 }
 
