@@ -62,7 +62,7 @@ func (p planted) caught(t *testing.T, h habits) {
 	o := scripted(t, p.fault, h)
 	o.Modes, o.Checks, o.Patience = []string{p.mode}, []int{p.check}, 700*time.Millisecond
 	switch p.check { // it is the EPP that must be slow, not the machine
-	case 34:
+	case 28, 34:
 		o.Patience = 5 * time.Second
 	case 36:
 		o.BodyWait = 3 * hasty
