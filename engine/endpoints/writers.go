@@ -20,7 +20,10 @@ func (w SampleWriter) AwaitSample() { w.window.awaited.Store(true) }
 
 // Publish replaces the sample. Call SampleInForce after it: a reader between the two counts some picks twice, but never
 // misses one.
-func (w SampleWriter) Publish(s *Sample) { w.sample.Store(s) }
+func (w SampleWriter) Publish(s *Sample) {
+	w.sample.Store(s)
+	w.window.told.Store(s.tellsWork()) // of every pick, which so need not read the sample
+}
 
 // PublishPages replaces what further sources said. The load still counts from the sample.
 func (w SampleWriter) PublishPages(p *Pages) { w.pages.Store(p) }

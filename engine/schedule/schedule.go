@@ -80,10 +80,10 @@ func (in *Input) Awaited(of attributes.NumberSlot, i int) bool {
 	return in.run.view.awaited(of.Index(), in.candidates.place[i])
 }
 
-// Window returns how much load candidate i takes, as was learned.
+// Window returns how much load candidate i takes, as was learned. The plugin has declared an attribute of the window.
 func (in *Input) Window(i int) endpoints.Room {
-	window, _ := in.run.view.sources[in.candidates.place[i]].Window()
-	return window
+	w := &in.run.view.windows[in.candidates.place[i]]
+	return endpoints.Room{Requests: w.requests, Tokens: w.tokens}
 }
 
 // Waiting reports whether candidate i has room for one request more where so many may wait, by its newest metrics page

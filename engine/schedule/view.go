@@ -40,6 +40,7 @@ type recent struct {
 	now      time.Duration // counted from the epoch
 	doubtful int           // endpoints of which a source is not fresh, or failing
 	load     []endpoints.Counters
+	windows  []window
 	outliers []unhealthy // by place, ascending
 }
 
@@ -185,6 +186,7 @@ func (v *view) room(n int, p *Plan, now time.Time) {
 		most := cap(v.all)
 		v.sources, v.known, v.slots = make([]*endpoints.Endpoint, most), make([]source, most), make([]uint32, most)
 		v.load, v.fresh, v.failing = make([]endpoints.Counters, most), make([]uint64, most), make([]uint64, most)
+		v.windows = make([]window, most)
 		v.fills = nil
 	}
 	if v.fills == p.fills && v.stale == p.stale {
@@ -363,25 +365,39 @@ func (v *view) count() {
 	v.countWindows()
 }
 
-// countWindows writes the columns of the windows. A bound that there is not is unknown.
+// window holds the bounds of what was learned of an endpoint; 0 = no bound.
+type window struct{ requests, tokens int }
+
+// countWindows reads the windows, if a plugin has asked for any, and writes their columns. A bound that there is not is
+// unknown.
 func (v *view) countWindows() {
+	if len(v.fills.windows[0])+len(v.fills.windows[1]) == 0 {
+		return
+	}
+	for i, e := range v.sources[:len(v.all)] {
+		room, _ := e.Window()
+		v.windows[i] = window{room.Requests, room.Tokens}
+	}
 	for _, slot := range v.fills.windows[0] {
-		v.countWindow(slot, func(r endpoints.Room) int { return r.Requests })
+		column := v.numbers.columns[slot]
+		for i := range v.all {
+			column[i] = known(v.windows[i].requests)
+		}
 	}
 	for _, slot := range v.fills.windows[1] {
-		v.countWindow(slot, func(r endpoints.Room) int { return r.Tokens })
+		column := v.numbers.columns[slot]
+		for i := range v.all {
+			column[i] = known(v.windows[i].tokens)
+		}
 	}
 }
 
-func (v *view) countWindow(slot int, bound func(endpoints.Room) int) {
-	column := v.numbers.columns[slot]
-	for i := range v.all {
-		window, _ := v.sources[i].Window()
-		column[i] = math.NaN()
-		if b := bound(window); b > 0 {
-			column[i] = float64(b)
-		}
+// known returns a bound as a number of a column.
+func known(bound int) float64 {
+	if bound > 0 {
+		return float64(bound)
 	}
+	return math.NaN()
 }
 
 // show notes in a profile run what its plugins read of the pick and of the runner-up. values has room for both.

@@ -193,8 +193,10 @@ func (g *gate) Room(in *schedule.Input, keep []bool) {
 	for i := range keep {
 		e := g.pool.Snapshot().ByID(in.Candidates().At(i).ID())
 		most := endpoints.Part(g.most, in.Ceiling())
-		if window := in.Window(i).Part(in.Ceiling()).Requests; g.learned && window > 0 {
-			most = window
+		if g.learned && e != nil {
+			if window, _ := e.Window(); window.Requests > 0 {
+				most = window.Part(in.Ceiling()).Requests
+			}
 		}
 		keep[i] = e == nil || e.Inflight() < most || g.faults.off
 	}
