@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/engine/records"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -21,6 +22,7 @@ type Metrics struct {
 	panics            prometheus.Counter
 	decisions         *decisions
 	shown, ignored    prometheus.Counter // responses whose bodies the proxy was asked to show, by what it did
+	reports           map[schedule.ReportResult]prometheus.Counter
 }
 
 // gRPC statuses that count a stream's end. The handler never returns an error, so they are derived from how it ended.
@@ -43,7 +45,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Help: "Responses whose bodies Envoy was asked to show by mode_override, to learn how many bytes a token has. " +
 			"Ignored: its filter has no allow_mode_override, or these modes are not in allowed_override_modes.",
 	}, []string{"result"})
+	reports := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "signalbox_reported_attributes_total",
+		Help: "Attributes of responses that a request-attribute-reporter computed: told to the proxy, withheld by " +
+			"their condition, or failed.",
+	}, []string{"result"})
 	m := &Metrics{
+		reports:   map[schedule.ReportResult]prometheus.Counter{},
 		decisions: newDecisions(),
 		shown:     overrides.WithLabelValues("shown"), ignored: overrides.WithLabelValues("ignored"),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "signalbox_streams", Help: "Open ext_proc streams."}),
@@ -62,10 +70,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	for _, code := range []string{endedOK, endedCanceled, endedInternal} {
 		m.ended[code] = ended.WithLabelValues(code)
 	}
+	for _, result := range schedule.ReportResults() {
+		m.reports[result] = reports.WithLabelValues(result.String())
+	}
 	for why, r := range refusals {
 		m.refusals[why] = refused.WithLabelValues(why.String(), strconv.Itoa(r.status))
 	}
-	r.MustRegister(m.streams, m.inflight, m.took, ended, refused, overrides, m.panics, m.decisions.counter)
+	r.MustRegister(m.streams, m.inflight, m.took, ended, refused, overrides, reports, m.panics,
+		m.decisions.counter)
 	return m
 }
 

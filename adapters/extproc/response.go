@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/extproc/grpcstatus"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/engine/records"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -194,8 +196,12 @@ func (st *stream) onHeadlessResponse() {
 
 // answerResponseBody returns the bytes back where the proxy keeps no copy; elsewhere it lets them pass.
 func (st *stream) answerResponseBody(came event) error {
+	var report []wire.Namespace
+	if came == lastChunkCame {
+		report = st.reports()
+	}
 	if st.response.names != nil {
-		return st.answerRestored(came)
+		return st.answerRestored(came, report)
 	}
 	var e wire.Echo
 	switch st.modes.ResponseBody {
@@ -206,14 +212,43 @@ func (st *stream) answerResponseBody(came event) error {
 	case wire.BodyNone: // the proxy waits for no answer
 		return nil
 	default:
-		return st.send(func(r *wire.Response) { r.SetEmptyBody(wire.ResponseDirection) })
+		if report == nil {
+			return st.send(func(r *wire.Response) { r.SetEmptyBody(wire.ResponseDirection) })
+		}
+		answer := wire.HeadersAnswer{Direction: wire.ResponseDirection, OnBody: true, Metadata: report}
+		return st.send(func(r *wire.Response) { r.SetFrame(wire.AppendHeadersAnswer(nil, &answer)) })
+	}
+	if report != nil {
+		e.Tell(report)
 	}
 	return st.echo(&e)
 }
 
+// reports returns what plugins tell the proxy of the response, whose whole body was looked at, as the metadata of the
+// answer to its end; nil = nothing. It is called once.
+func (st *stream) reports() []wire.Namespace {
+	if st.response.scan == nil || st.under.Report == nil {
+		return nil
+	}
+	usage := st.response.scan.Usage()
+	var told []wire.Namespace
+	for _, r := range st.under.Report(&usage) {
+		st.srv.cfg.Metrics.reports[r.Result].Inc()
+		if r.Result != schedule.Told {
+			continue
+		}
+		at := slices.IndexFunc(told, func(n wire.Namespace) bool { return n.Name == r.Namespace })
+		if at < 0 {
+			at, told = len(told), append(told, wire.Namespace{Name: r.Namespace})
+		}
+		told[at].Numbers = append(told[at].Numbers, wire.Number{Key: r.Key, Value: r.Value})
+	}
+	return told
+}
+
 // answerRestored answers with the bytes in which the name of the model was put back. What may be the begin of the name
 // is held back until the next piece, or the end.
-func (st *stream) answerRestored(came event) error {
+func (st *stream) answerRestored(came event, report []wire.Namespace) error {
 	mode, room := st.modes.ResponseBody, st.in.BodyLen()+spareName
 	ends := came == lastChunkCame || buffered(mode)
 	var body wire.Body
@@ -230,11 +265,16 @@ func (st *stream) answerRestored(came event) error {
 	})
 	st.in.Release()
 	if mode != wire.BodyFullDuplexStreamed {
-		answer := wire.HeadersAnswer{Direction: wire.ResponseDirection, OnBody: true, Body: body.Bytes()}
+		answer := wire.HeadersAnswer{
+			Direction: wire.ResponseDirection, OnBody: true, Body: body.Bytes(), Metadata: report,
+		}
 		return st.send(func(r *wire.Response) { r.SetFrame(wire.AppendHeadersAnswer(nil, &answer)) })
 	}
 	var e wire.Echo
 	e.StartBody(wire.ResponseDirection, &body, came == lastChunkCame)
+	if report != nil {
+		e.Tell(report)
+	}
 	return st.echo(&e)
 }
 
@@ -318,7 +358,13 @@ func (st *stream) onResponseTrailers() error {
 	if err := st.answerHeldBack(); err != nil {
 		return err
 	}
-	if err := st.send(func(r *wire.Response) { r.SetEmptyTrailers(wire.ResponseDirection) }); err != nil {
+	answer := func(r *wire.Response) { r.SetEmptyTrailers(wire.ResponseDirection) }
+	if report := st.reports(); report != nil {
+		answer = func(r *wire.Response) {
+			r.SetFrame(wire.AppendTrailersAnswer(nil, wire.ResponseDirection, report))
+		}
+	}
+	if err := st.send(answer); err != nil {
 		return err
 	}
 	st.onResponseEnd()

@@ -28,6 +28,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/extproc/trust"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/engine/rewrites"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -113,6 +114,8 @@ type Configuration struct {
 	// Scan makes a scanner for a response of this content type to a request of this API; nil = there is nothing to
 	// find.
 	Scan func(api messages.API, contentType string) Scanner
+	// Report returns what plugins tell the proxy of a response, by what its body says of its tokens; nil = none does.
+	Report func(*messages.Usage) []schedule.Report
 	// Restore makes a Restorer for a response of this content type; nil = the names in it stay as they are.
 	Restore func(contentType, served, asked string) Restorer
 	// Priorities holds the priority of requests by the name of their objective; of all others it is 0. It is only read.

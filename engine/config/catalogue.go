@@ -45,8 +45,8 @@ type PluginType struct {
 	Type string
 	Text string // what the plugin does, in whole sentences
 	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler,
-	// Decider, Detector, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders or ResponseEnd, a
-	// flow.Fairness, Ordering or UsageLimit, a reclaim.Eviction, an attributes.Extractor, or several of these.
+	// Decider, Detector, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders, ResponseEnd or
+	// Reporter, a flow.Fairness, Ordering or UsageLimit, a reclaim.Eviction, an attributes.Extractor, or several of these.
 	// Parameters are decoded onto its fields with a tag json, whose documentation is the tag doc. If it has a method
 	// Validate() error, that says what is wrong with them, each problem beginning with the parameter's name and a
 	// colon.
@@ -325,7 +325,6 @@ var unsupported = map[string]string{
 	"multicluster-session-affinity-filter":      asksPickers,
 	"precise-prefix-cache-producer":             readsEvents,
 	"predicted-latency-producer":                asksPredictor,
-	"request-attribute-reporter":                notYet,
 	"slo-headroom-tier-filter":                  asksPredictor,
 }
 

@@ -267,6 +267,14 @@ var pluginDocs = []Family{
 			{Name: "minCachedTokenDelta", Kind: "int", Default: "1", Text: "How many tokens of the prompt more than the computing server the other one must hold; at least 1.", Effect: ""},
 			{Name: "prefillProfileName", Kind: "string", Default: "\"prefill\"", Text: "Names the profile whose server computes the prompt; if it has not picked, that is the server which serves.", Effect: ""},
 		}},
+		{Type: "request-attribute-reporter", Text: "Tells the proxy numbers that are computed from the tokens of a response, in the dynamic metadata of the answer to the end of its body. Access logs, rate limits and billing can read them there. It needs a response whose body is shown: in the light lane it tells nothing of the others.\n\nExpressions are of the Common Expression Language. They have one variable, usage, with the fields prompt_tokens, completion_tokens, total_tokens and prompt_tokens_details.cached_tokens, which all APIs have under these names. All numbers are doubles, so that a constant beside them is written 2.0. Prompt tokens that the response does not have are missing, as has(usage.prompt_tokens) says. A response without usage has no attributes.", Parameters: []Parameter{
+			{Name: "attributes", Kind: "list of object", Default: "", Text: "The numbers; 1 to 16.", Effect: ""},
+			{Name: "attributes[].key", Kind: "object", Default: "", Text: "Says where the number goes.", Effect: ""},
+			{Name: "attributes[].key.namespace", Kind: "string", Default: "", Text: "That of the metadata, which the proxy must let Signalbox write; empty = envoy.lb.", Effect: ""},
+			{Name: "attributes[].key.name", Kind: "string", Default: "", Text: "The name of the number in the namespace; required.", Effect: ""},
+			{Name: "attributes[].expression", Kind: "string", Default: "", Text: "Computes the number, whose fraction is cut off; required.", Effect: ""},
+			{Name: "attributes[].condition", Kind: "string", Default: "", Text: "Computes whether the proxy is told; empty = always.", Effect: ""},
+		}},
 		{Type: "session-id-producer", Text: "Says where requests have the id of their session, for the plugins that name it as the producer of an attribute. Of an id the first 128 bytes count.", Parameters: []Parameter{
 			{Name: "headerName", Kind: "string", Default: "", Text: "The header that has the id; either this or cookieName is required.", Effect: ""},
 			{Name: "cookieName", Kind: "string", Default: "", Text: "The cookie that has it.", Effect: ""},

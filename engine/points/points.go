@@ -14,7 +14,8 @@ var Types = map[string]func() any{
 	"p2p-source-producer": func() any {
 		return &CacheSource{MinCachedTokenDelta: 1, PrefillProfileName: "prefill"}
 	},
-	"session-id-producer": func() any { return new(SessionID) },
+	"request-attribute-reporter": func() any { return new(AttributeReporter) },
+	"session-id-producer":        func() any { return new(SessionID) },
 }
 
 // Request is what has headers of a request.

@@ -19,7 +19,7 @@ import (
 //	headers ─► producers ─► saturation ─► screeners ─► admitters ─► profiles ─► pre-request ─► response headers
 //
 // and in the cycle's last step, if the request was picked for: response end. A refused request comes to no later point.
-// What a plugin sets or says at one point is seen by no other plugin.
+// What a plugin sets or says at one point is seen by no other plugin. Reporters run elsewhere, at the end of a body.
 
 // RequestHeaders is a plugin that acts on the headers of requests.
 type RequestHeaders interface {
@@ -152,35 +152,6 @@ func (e *Ended) Record() messages.Record { return *e.record }
 // request does not have it.
 func (e *Ended) Header(of attributes.HeaderSlot) (string, bool) { return header(e.request, of) }
 
-// Private is a slot for a value that a plugin keeps of a request from one point to a later one. No other plugin can
-// reach it. The zero Private holds nothing.
-type Private[T any] struct{ after int }
-
-// NewPrivate declares a private slot. A plugin calls it in Declare.
-func NewPrivate[T any](r *attributes.Reader) Private[T] { return Private[T]{r.Private() + 1} }
-
-// Holder is what plugins are shown of a request, in which the values of private slots are.
-type Holder interface{ private() []any }
-
-func (in *Input) private() []any { return in.values }
-func (c *Course) private() []any { return c.values }
-func (e *Ended) private() []any  { return e.values }
-
-// Set keeps a value. In a shadow profile, which leaves nothing behind, it does nothing.
-func (p Private[T]) Set(of Holder, value T) {
-	if values := of.private(); p.after > 0 && p.after <= len(values) {
-		values[p.after-1] = value
-	}
-}
-
-// Get returns the value that was set for the request; false = none was.
-func (p Private[T]) Get(of Holder) (value T, ok bool) {
-	if values := of.private(); p.after > 0 && p.after <= len(values) {
-		value, ok = values[p.after-1].(T)
-	}
-	return value, ok
-}
-
 // PointStep is a plugin that serves points outside of the profiles.
 type PointStep struct {
 	Step
@@ -190,7 +161,7 @@ type PointStep struct {
 // ServesPoint reports whether a plugin serves a point outside of the profiles.
 func ServesPoint(plugin any) bool {
 	switch plugin.(type) {
-	case RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders, ResponseEnd:
+	case RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders, ResponseEnd, Reporter:
 		return true
 	}
 	return false
@@ -214,6 +185,7 @@ type points struct {
 	prepare   []point[PreRequest]
 	respond   []point[ResponseHeaders]
 	ends      []point[ResponseEnd]
+	reports   []point[Reporter]
 
 	saturation bool // outcomes say how full the gate finds the endpoints
 }
@@ -251,6 +223,7 @@ func (p *Plan) Serve(steps ...PointStep) {
 		p.points.prepare = with(p.points.prepare, s, reads)
 		p.points.respond = with(p.points.respond, s, reads)
 		p.points.ends = with(p.points.ends, s, reads)
+		p.points.reports = with(p.points.reports, s, reads)
 	}
 }
 
@@ -280,6 +253,7 @@ func (p *Plan) Points(number func(name string, of *Step)) {
 	each(p.points.prepare, "PreRequest", number)
 	each(p.points.respond, "ResponseHeader", number)
 	each(p.points.ends, "ResponseComplete", number)
+	each(p.points.reports, "ResponseBody", number)
 }
 
 func each[P any](list []point[P], name string, number func(string, *Step)) {

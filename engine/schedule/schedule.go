@@ -163,6 +163,35 @@ func (r Request) Media() int { return r.of.Media }
 // OutputTokens returns the client's limit; 0 = it set none.
 func (r Request) OutputTokens() int { return r.of.OutputTokens }
 
+// Private is a slot for a value that a plugin keeps of a request from one point to a later one. No other plugin can
+// reach it. The zero Private holds nothing.
+type Private[T any] struct{ after int }
+
+// NewPrivate declares a private slot. A plugin calls it in Declare.
+func NewPrivate[T any](r *attributes.Reader) Private[T] { return Private[T]{r.Private() + 1} }
+
+// Holder is what plugins are shown of a request, in which the values of private slots are.
+type Holder interface{ private() []any }
+
+func (in *Input) private() []any { return in.values }
+func (c *Course) private() []any { return c.values }
+func (e *Ended) private() []any  { return e.values }
+
+// Set keeps a value. In a shadow profile, which leaves nothing behind, it does nothing.
+func (p Private[T]) Set(of Holder, value T) {
+	if values := of.private(); p.after > 0 && p.after <= len(values) {
+		values[p.after-1] = value
+	}
+}
+
+// Get returns the value that was set for the request; false = none was.
+func (p Private[T]) Get(of Holder) (value T, ok bool) {
+	if values := of.private(); p.after > 0 && p.after <= len(values) {
+		value, ok = values[p.after-1].(T)
+	}
+	return value, ok
+}
+
 // Filter says which candidates stay.
 type Filter interface {
 	// Filter sets keep[i] to false for each candidate i that goes. All of keep is true at first. If no candidate stays,

@@ -213,7 +213,8 @@ type reply struct {
 // replied is what the client gets of it.
 type replied struct {
 	headers exchange.Headers
-	chunks  []string // each with " END" if it was the last of the direction
+	chunks  []string                 // each with " END" if it was the last of the direction
+	told    map[int]*structpb.Struct // metadata that came with one of chunks
 }
 
 // served names the endpoint that served, as the load balancer does.
@@ -230,7 +231,7 @@ func (s *stream) answer(by string, r reply) replied {
 	if len(lines) == 0 || lines[0][0] != ':' {
 		lines = append([]string{":status: 200"}, lines...)
 	}
-	got := replied{headers: fields(lines)}
+	got := replied{headers: fields(lines), told: map[int]*structpb.Struct{}}
 	s.must(s.on.SendHeaders(exchange.Response, got.headers, false, served(by)))
 	a := s.next("the response's headers")
 	s.must(s.on.Apply(exchange.Response, &got.headers, a.Mutation))
@@ -242,6 +243,9 @@ func (s *stream) answer(by string, r reply) replied {
 	}
 	for ended := false; !ended; {
 		a = s.next("the response's body")
+		if told := a.Message.GetDynamicMetadata(); told != nil {
+			got.told[len(got.chunks)] = told
+		}
 		switch a.Kind {
 		case exchange.BodyAnswer:
 			mark := ""

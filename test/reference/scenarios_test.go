@@ -178,6 +178,43 @@ func TestEndpointScores(t *testing.T) {
 	}
 }
 
+// The answer to the end of a body, and no other, has what an expression makes of its tokens.
+func TestReportedAttributes(t *testing.T) {
+	const cost = "x-gateway-inference-request-cost"
+	for name, r := range map[string]reply{
+		"C13 JSON": {headers: []string{"content-type: application/json"},
+			chunks: []string{`{"usage":{"prompt_tokens":7,"total_tokens":17,"completion_tokens":10}}`}},
+		"C14 events": {headers: []string{"content-type: text/event-stream"}, chunks: []string{"data: {}\n\n",
+			`data: {"usage":{"prompt_tokens":7,"total_tokens":17,"completion_tokens":10}}` + "\ndata: [DONE]\n", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := setup{config: header + `plugins:
+- name: cost
+  type: request-attribute-reporter
+  parameters:
+    attributes:
+    - key: {name: ` + cost + `}
+      expression: usage.completion_tokens
+      condition: has(usage.completion_tokens)
+- type: random-picker
+`, pods: make([]pod, 1), unread: true}.serve(t)
+			s := p.open(t)
+			got := s.answer(s.ask(completion()).picked, r)
+			if len(got.chunks) != len(r.chunks) || len(got.told) != 1 || got.told[len(r.chunks)-1] == nil {
+				t.Fatalf("%d answers to %d chunks, metadata %v; want them with the last alone", len(got.chunks),
+					len(r.chunks), got.told)
+			}
+			if n := s.on.Metadata(lbNamespace).GetFields()[cost].GetNumberValue(); n != 10 {
+				t.Errorf("the cost is %v, want the 10 tokens of the completion", n)
+			}
+			if p.metric(t, "signalbox_reported_attributes_total", `result="told"`) != 1 {
+				t.Error("it is not counted")
+			}
+		})
+	}
+}
+
 // One request at a time: the second waits until the first has ended.
 func TestRequestsWait(t *testing.T) {
 	t.Run("C15 D69 one at a time", func(t *testing.T) {

@@ -89,18 +89,20 @@ type Struct struct {
 	Numbers []Number
 }
 
-// Number is one number of a Struct. It is finite, for proxies write metadata as JSON, which has no other numbers.
+// Number is one number of a Struct or a Namespace. It is finite, for proxies write metadata as JSON, which has no other
+// numbers.
 type Number struct {
 	Key   string
 	Value float64
 }
 
 // Namespace is one top-level key of dynamic metadata. Of two with one name, or two of its entries with one key, the
-// later wins; structs come after fields.
+// later wins; structs come after fields, and numbers after structs.
 type Namespace struct {
 	Name    string
 	Fields  []Field
 	Structs []Struct
+	Numbers []Number
 }
 
 // HeadersAnswer is an answer that changes the headers of a direction.
@@ -186,6 +188,9 @@ func (a *HeadersAnswer) room() int {
 				n += each + len(number.Key)
 			}
 		}
+		for _, number := range ns.Numbers {
+			n += each + len(number.Key)
+		}
 	}
 	return n
 }
@@ -236,8 +241,15 @@ func appendMutation(dst []byte, num protowire.Number, set []Header, remove []str
 	return shut(dst, mutation)
 }
 
+// AppendTrailersAnswer appends an answer to the direction's trailers that leaves them as they are, with metadata. Send
+// it only if trailers were received.
+func AppendTrailersAnswer(dst []byte, direction Direction, metadata []Namespace) []byte {
+	dst, trailers := open(dst, 5+protowire.Number(direction))
+	return appendMetadata(shut(dst, trailers), metadata)
+}
+
 // appendMetadata appends the dynamic_metadata of a ProcessingResponse: Struct{namespace: Value{Struct{key:
-// Value{string}, key: Value{Struct{key: Value{number}}}}}}.
+// Value{string}, key: Value{Struct{key: Value{number}}}, key: Value{number}}}}.
 func appendMetadata(dst []byte, namespaces []Namespace) []byte {
 	if len(namespaces) == 0 {
 		return dst
@@ -254,6 +266,9 @@ func appendMetadata(dst []byte, namespaces []Namespace) []byte {
 		}
 		for _, s := range ns.Structs {
 			dst = appendStructEntry(dst, s)
+		}
+		for _, n := range ns.Numbers {
+			dst = appendNumberEntry(dst, n)
 		}
 		dst = shut(dst, fields)
 		dst = shut(dst, val)

@@ -252,6 +252,21 @@ func TestEmptyAnswers(t *testing.T) {
 				},
 			}},
 	}
+	tests["response trailers with metadata"] = struct {
+		set  func(*Response)
+		want *extprocv3.ProcessingResponse
+	}{
+		func(r *Response) {
+			r.SetFrame(AppendTrailersAnswer(nil, ResponseDirection,
+				[]Namespace{{Name: "n", Numbers: []Number{{"zero", 0}, {"half", .5}}}}))
+		},
+		&extprocv3.ProcessingResponse{
+			Response: &extprocv3.ProcessingResponse_ResponseTrailers{
+				ResponseTrailers: &extprocv3.TrailersResponse{},
+			},
+			DynamicMetadata: strct(t, map[string]any{"n": map[string]any{"zero": 0, "half": .5}}),
+		},
+	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var r Response

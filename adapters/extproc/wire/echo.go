@@ -25,8 +25,9 @@ type Echo struct {
 	direction Direction
 	eos       bool // the body ends the stream
 	about     Message
-	whole     bool // one response, however large
-	more      bool // Next has another response
+	whole     bool   // one response, however large
+	more      bool   // Next has another response
+	tail      []byte // what follows the body in the last response; it belongs to the transport then
 }
 
 // StartRequest takes over the body of r and its end_of_stream without a copy, to send the same bytes back in the same
@@ -67,6 +68,9 @@ func (e *Echo) start(direction Direction, size int, endOfStream bool) {
 	e.direction, e.eos, e.left, e.more = direction, endOfStream, size, size > 0 || endOfStream
 }
 
+// Tell adds dynamic metadata to the last response. It is called after Start.
+func (e *Echo) Tell(metadata []Namespace) { e.tail = appendMetadata(nil, metadata) }
+
 // Discard drops what Next has not returned.
 func (e *Echo) Discard() {
 	if e.one != nil {
@@ -89,16 +93,23 @@ func (e *Echo) Next(out *Response) bool {
 	}
 	e.more = n < e.left
 	head := chunkHead{direction: e.direction, size: n, eos: e.eos && !e.more, about: e.about}
+	var tail []byte
+	if !e.more {
+		tail = e.tail
+	}
 	if n <= copyBytes {
 		f := new(smallFrame)
 		frame := head.append(f.raw[:0])
 		e.advance(n, func(part mem.Buffer, from, to int) {
 			frame = append(frame, part.ReadOnlyData()[from:to]...)
 		})
-		out.set(&f.plainFrame, frame)
+		out.set(&f.plainFrame, append(frame, tail...))
 	} else {
 		out.Discard()
 		out.frame = e.cut(head)
+		if len(tail) > 0 {
+			out.frame = append(out.frame, mem.SliceBuffer(tail))
+		}
 	}
 	if !e.more {
 		e.Discard()

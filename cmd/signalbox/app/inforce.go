@@ -28,6 +28,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/rewrites"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -123,6 +124,9 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 			}
 			return nil
 		},
+	}
+	if l.Plan.Reports() {
+		c.streams.Report = func(u *messages.Usage) []schedule.Report { return l.Plan.Report(u, f.tree.picker.System()) }
 	}
 	for _, name := range l.FlowHeaders {
 		c.streams.Flows = append(c.streams.Flows, slices.Index(c.streams.Headers, name))
