@@ -102,13 +102,13 @@ type FirstTokenSeen struct {
 	ResponseID string
 }
 
-// ErrorSeen says that an event of a streamed response names an error, though the response's headers named none.
+// ErrorSeen says that the body of a response, or its trailers, tell of an error, though its headers told of none.
 //
 //	From:  stream
 //	To:    cycle, at most once, after ResponseStarted
 //	Reply: none
 type ErrorSeen struct {
-	Status int // HTTP, 400 to 599, as the event has it
+	Status int // HTTP, 400 to 599, that the error names or stands for; from 500 on it is a failure of the endpoint
 }
 
 // ResponseProgressed says that a visible response goes on: the idle deadline starts anew. It comes at most every few

@@ -49,7 +49,7 @@ type Scanner interface {
 	Usage() messages.Usage
 	Began() bool      // output may have come, and not only that it is to come
 	ID() []byte       // the response's id, which must not be written to; nil = the body has not named it so far
-	ErrorStatus() int // the HTTP status that an error event of the body names; 0 = there was none
+	ErrorStatus() int // the HTTP status of an error that the body tells; 0 = there was none
 }
 
 // Restorer puts the model's name that a client asked for back into the body of a response, which it is given piece by
@@ -111,8 +111,8 @@ type Configuration struct {
 	// cannot be asked. nil = a body that does not fit is refused as overload.
 	MakeWay func(messages.MemoryRequested) bool
 	Parser  Parser
-	// Scan makes a scanner for a response of this content type to a request of this API; nil = there is nothing to
-	// find.
+	// Scan makes a scanner for a response to a request of this API. Its content type counts if the API is not known. nil
+	// = there is nothing to find.
 	Scan func(api messages.API, contentType string) Scanner
 	// Report returns what plugins tell the proxy of a response, by what its body says of its tokens; nil = none does.
 	Report func(*messages.Usage) []schedule.Report

@@ -296,14 +296,14 @@ func TestErrorsHaveATypeInMessages(t *testing.T) {
 		"of the server":    {`{"type":"error","error":{"type":"internal_error"}}`, 500},
 		"unknown":          {`{"type":"error","error":{"type":"a_very_long_name_of_an_error_that_is_unknown"}}`, 500},
 		"escaped":          {`{"type":"error","error":{"type":"not_found_error\"rate_limit_error"}}`, 500},
-		"within it":        {`{"type":"error","error":{"details":{"type":"not_found_error"}}}`, 0},
-		"no type":          {`{"type":"error","error":{"message":"type"}}`, 0},
-		"a number":         {`{"type":"error","error":{"code":503}}`, 0},
-		"another type":     {`{"type":"errors","error":{"type":"not_found_error"}}`, 0},
+		"within it":        {`{"type":"error","error":{"details":{"type":"not_found_error"}}}`, 500},
+		"no type":          {`{"type":"error","error":{"message":"type"}}`, 500},
+		"a number":         {`{"type":"error","error":{"code":503}}`, 503},
+		"another type":     {`{"type":"errors","error":{"type":"not_found_error"}}`, 404},
 		"of OpenAI":        {`{"error":{"type":"not_found_error","code":503}}`, 503},
 	} {
 		t.Run(name, func(t *testing.T) {
-			checkCuts(t, scanError, []byte("event: error\ndata: "+c.body+"\n\n"), c.want)
+			checkCuts(t, scanErrorOf(messages.MessagesAPI), []byte("event: error\ndata: "+c.body+"\n\n"), c.want)
 		})
 	}
 }

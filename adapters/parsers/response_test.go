@@ -1,11 +1,6 @@
 package parsers_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,118 +8,59 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-func scanError(pieces ...[]byte) int {
-	var e parsers.ErrorScanner
-	for _, p := range pieces {
-		e.Write(p)
-	}
-	return e.Status()
-}
-
-// Of all captured answers one has an error within: its engine was killed.
-func TestErrorsOfRealAnswers(t *testing.T) {
-	files, err := filepath.Glob("testdata/captures/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d captures, error %v", len(files), err)
-	}
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			body, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := 0
-			if strings.HasSuffix(file, "stream_engine_killed.txt") {
-				want = 500
-			}
-			checkCuts(t, scanError, body, want)
-			checkCuts(t, scanError, bytes.ReplaceAll(body, []byte("\n"), []byte("\r\n")), want)
-		})
-	}
-}
-
-func TestErrorForms(t *testing.T) {
+// What answers a request of a known API is read as that API has it, whatever the content type says.
+func TestMisleadingContentTypes(t *testing.T) {
+	const (
+		asEvents = "data: {\"error\":{\"code\":503}}\n\n"
+		asObject = `{"error":{"code":503}}`
+		failed   = "event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"error\":{" +
+			"\"code\":\"server_error\"},\"usage\":{\"input_tokens\":5}}}\n\n"
+		abort = `{"meta_info":{"prompt_tokens":5,"finish_reason":{"type":"abort","status_code":503}}}`
+	)
+	vertex := func(body string) string { return string(frame(lengthDelimited(2, []byte(body)))) }
+	usage := func(body string) string { return strings.Replace(body, "{", `{"usage":{"prompt_tokens":5},`, 1) }
 	for name, c := range map[string]struct {
-		body string
-		want int
+		api    messages.API
+		body   string
+		status int
 	}{
-		"overload": {`data: {"error": {"message": "busy", "type": "x", "param": null, "code": 503}}` +
-			"\n\ndata: [DONE]\n\n", 503},
-		"no blanks":            {`data:{"error":{"message":"busy","code":503}}` + "\n", 503},
-		"no end of line":       {`data: {"error":{"code":500}}`, 500},
-		"an end within":        {`data: {"error":{"code":500`, 0},
-		"a line that ends":     {"data: {\"error\":{\"code\":500\n", 0},
-		"null":                 {`data: {"error":null,"code":503}`, 0},
-		"a fraction":           {`data: {"error":{"code":503.5}}`, 0},
-		"an exponent":          {`data: {"error":{"code":503e1}}`, 0},
-		"negative":             {`data: {"error":{"code":-503}}`, 0},
-		"blanks":               {`data: {"error" : { "code" : 503 , "x":1}}`, 503},
-		"a key that begins so": {`data: {"error":{"codes":503}}`, 0},
-		"a key that ends so":   {`data: {"error":{"x\"code":503}}`, 0},
-		"escaped backslash":    {`data: {"error":{"x":"\\","code":503}}`, 503},
-		"behind the error":     {`data: {"error":{"x":1},"code":503}`, 0},
-		"of the client":        {`data: {"error":{"code":404}}`, 404},
-		"the first counts":     {"data: {\"error\":{\"code\":503}}\ndata: {\"error\":{\"code\":500}}\n", 503},
-		"behind others":        {"data: {\"choices\":[]}\n\n: alive\n\ndata: {\"error\":{\"code\":500}}\n\n", 500},
-		"no status":            {`data: {"error":{"code":"context_length_exceeded"}}`, 0},
-		"a status as a word":   {`data: {"error":{"code":"500"}}`, 0},
-		"an error of its own":  {`data: {"error":{"code":42}}`, 0},
-		"longer than a status": {`data: {"error":{"code":5030}}`, 0},
-		"huge":                 {`data: {"error":{"code":` + strings.Repeat("5", 99) + `}}`, 0},
-		"another object's":     {`data: {"error":{"inner":{"code":500},"list":[{"code":501}],"code":404}}`, 404},
-		"text that looks so":   {`data: {"error":{"message":"\"code\":503","code":500}}`, 500},
-		"a value of that name": {`data: {"error":{"type":"code","param":"code","code":500}}`, 500},
-		"the next event's":     {"data: {\"error\":null}\n\ndata: {\"code\":500}\n\n", 0},
-		"not first in it":      {`data: {"metadata":{"error":{"code":500}}}`, 0},
-		"not an event":         {`{"error":{"code":500}}`, 0},
-		"in the text":          {`data: {"choices":[{"text":"data: {\"error\":{\"code\":500}}"}]}`, 0},
-		"another field":        {`event: {"error":{"code":500}}`, 0},
-		"empty":                {"", 0},
+		"chat, events":             {messages.ChatAPI, usage(asEvents), 503},
+		"chat, an object":          {messages.ChatAPI, usage(asObject), 503},
+		"completions, events":      {messages.CompletionAPI, usage(asEvents), 503},
+		"completions, an object":   {messages.CompletionAPI, usage(asObject), 503},
+		"responses, events":        {messages.ResponsesAPI, failed, 500},
+		"responses, an object":     {messages.ResponsesAPI, usage(`{"status":"failed","error":null}`), 500},
+		"messages, events":         {messages.MessagesAPI, usage(asEvents), 503},
+		"messages, an object":      {messages.MessagesAPI, usage(asObject), 503},
+		"generate, events":         {messages.TokensAPI, usage(asEvents), 503},
+		"generate, an object":      {messages.TokensAPI, usage(asObject), 503},
+		"SGLang, events":           {messages.GenerateAPI, "data: " + abort + "\n\n", 503},
+		"SGLang, an object":        {messages.GenerateAPI, abort, 503},
+		"vLLM's service":           {messages.EngineAPI, string(frame(lengthDelimited(2, varintField(3, 5)))), 0},
+		"vLLM's embeddings":        {messages.EngineEmbedAPI, string(frame(varintField(2, 5))), 0},
+		"Vertex, chat":             {messages.VertexChatAPI, vertex(usage(asEvents)), 503},
+		"Vertex, chat, an object":  {messages.VertexChatAPI, vertex(usage(asObject)), 503},
+		"Vertex, responses":        {messages.VertexResponsesAPI, vertex(failed), 500},
+		"Vertex, responses, plain": {messages.VertexResponsesAPI, vertex(usage(asObject)), 503},
 	} {
-		t.Run(name, func(t *testing.T) { checkCuts(t, scanError, []byte(c.body), c.want) })
+		for _, contentType := range []string{"text/event-stream", "application/json", "text/plain", grpcType, "?", ""} {
+			t.Run(name+" as "+contentType, func(t *testing.T) {
+				for cut := range len(c.body) + 1 {
+					r := parsers.NewResponseScanner(c.api, contentType)
+					r.Write([]byte(c.body[:cut]))
+					r.Write([]byte(c.body[cut:]))
+					if r.Usage().PromptTokens != 5 || r.ErrorStatus() != c.status {
+						t.Fatalf("cut at byte %d: usage %+v, error status %d, want 5 prompt tokens, status %d",
+							cut, r.Usage(), r.ErrorStatus(), c.status)
+					}
+				}
+			})
+		}
 	}
 }
 
-// FuzzErrors writes a stream of events around any texts, one of them perhaps an error, and cuts it anywhere.
-func FuzzErrors(f *testing.F) {
-	f.Add("word", "busy", uint16(503), true, uint8(0), 20)
-	f.Add("data: {\"error\":{\"code\":500}}", "\"code\":500", uint16(404), false, uint8(1), 90)
-	f.Add("\n\ndata: {\"error\":{\"code\":500}}\n\n", "\\\"code\":", uint16(42), true, uint8(2), 1)
-	f.Fuzz(func(t *testing.T, text, message string, code uint16, failed bool, form uint8, cut int) {
-		said, err := json.Marshal(map[string]any{
-			"choices": []any{map[string]any{"delta": map[string]any{"content": text}}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		why, err := json.Marshal(message)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer := "data: " + string(said) + "\n\n"
-		want := 0
-		if failed {
-			answer += fmt.Sprintf(`data: {"error": {"message": %s, "type": %s, "code": %d}}`, why, why, code) + "\n\n"
-			if code >= 400 && code < 600 {
-				want = int(code)
-			}
-		}
-		answer += "data: [DONE]\n\n"
-		if form&1 != 0 {
-			answer = strings.ReplaceAll(answer, "\n", "\r\n")
-		}
-		if form&2 != 0 {
-			answer = strings.ReplaceAll(answer, "data: {\"error\": ", "data:{\"error\":")
-		}
-		cut = min(max(cut, 0), len(answer))
-		if got := scanError([]byte(answer[:cut]), []byte(answer[cut:])); got != want {
-			t.Fatalf("%s\ncut at %d: %d, want %d", answer, cut, got, want)
-		}
-	})
-}
-
-// A response's scanner finds both, errors in events alone: another body can hold what a client wants it to.
-func TestResponseScanner(t *testing.T) {
+// Of an API that is not known errors are found in events alone: another body can hold what a client wants it to.
+func TestScannerOfUnknownAPI(t *testing.T) {
 	for contentType, want := range map[string]int{
 		"text/event-stream": 503, "Text/Event-Stream ; charset=utf-8": 503, "": 503, // headers may not be shown
 		"application/json": 0, "text/plain": 0, "application/grpc": 0,
@@ -138,11 +74,24 @@ func TestResponseScanner(t *testing.T) {
 	}
 }
 
+// A scanner of any API allocates nothing for a chunk, an error of any form among them.
 func TestScannersAllocateNothing(t *testing.T) {
-	chunk := []byte(`data: {"choices":[{"delta":{"content":"word"}}],"usage":{"prompt_tokens":5}}` + "\n\n")
-	r := parsers.NewResponseScanner(messages.UnknownAPI, "text/event-stream")
-	if n := testing.AllocsPerRun(100, func() { r.Write(chunk) }); n != 0 {
-		t.Errorf("%v allocations for a chunk, want 0", n)
+	chunks := []string{
+		`data: {"choices":[{"delta":{"content":"word"}}],"usage":{"prompt_tokens":5}}` + "\n\n",
+		"event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"wo\\\"rd\"}\n\n",
+		`data: {"text":"a","meta_info":{"finish_reason":{"type":"stop"},"prompt_tokens":5,"cached_tokens":4}}` + "\n\n",
+		"data: {\"id\":\"chatcmpl-1234567890abcdef\"}\r\n\r\n: alive\n\ndata:[DONE]\n\n",
+		string(frame(lengthDelimited(2, []byte("data: {\"choices\":[]}\n\n")))),
+		string(frame(lengthDelimited(1, varintField(2, 5)))),
+		"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"an_unknown_error\",\"code\":\"x\"}}\n\n",
+	}
+	for api := range messages.VertexResponsesAPI + 1 {
+		for _, chunk := range chunks {
+			r, body := parsers.NewResponseScanner(api, "text/event-stream"), []byte(chunk)
+			if n := testing.AllocsPerRun(100, func() { r.Write(body); _, _ = r.Usage(), r.ErrorStatus() }); n != 0 {
+				t.Errorf("API %d: %v allocations for %q, want 0", api, n, chunk)
+			}
+		}
 	}
 }
 
@@ -150,7 +99,7 @@ func BenchmarkResponse(b *testing.B) {
 	chunk := []byte(`data: {"id":"chatcmpl-bc9efe9d753eac5e","object":"chat.completion.chunk","created":1795251547,"model":"tiny",` +
 		`"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` +
 		"\n\n")
-	r := parsers.NewResponseScanner(messages.UnknownAPI, "text/event-stream")
+	r := parsers.NewResponseScanner(messages.ChatAPI, "text/event-stream")
 	b.SetBytes(int64(len(chunk)))
 	b.ReportAllocs()
 	for b.Loop() {

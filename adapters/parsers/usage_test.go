@@ -32,36 +32,50 @@ func scan(pieces ...[]byte) messages.Usage {
 
 // usageByHand is what a reader finds in each captured answer: prompt, cached and output tokens.
 var usageByHand = map[string]messages.Usage{
-	"llamacpp_chat":                     {PromptTokens: 10, OutputTokens: 16},
-	"llamacpp_chat_stream_usage":        {PromptTokens: 10, CachedTokens: 9, OutputTokens: 4},
-	"llamacpp_completion":               {PromptTokens: 6, OutputTokens: 16},
-	"llamacpp_completion_stream_usage":  {PromptTokens: 3, CachedTokens: 2, OutputTokens: 3},
-	"llamacpp_error_bad_model":          {PromptTokens: 5, CachedTokens: 4, OutputTokens: 2}, // answered 200
-	"llamacpp_responses":                {PromptTokens: 5, CachedTokens: 3, OutputTokens: 8},
-	"vllm_cache_salt":                   {PromptTokens: 54, OutputTokens: 1},
-	"vllm_chat":                         {PromptTokens: 10, OutputTokens: 16},
-	"vllm_chat_stream":                  {}, // not asked for
-	"vllm_chat_stream_continuous_usage": {PromptTokens: 10, OutputTokens: 6},
-	"vllm_chat_stream_usage":            {PromptTokens: 10, OutputTokens: 6},
-	"vllm_completion":                   {PromptTokens: 6, OutputTokens: 16},
-	"vllm_completion_stream_usage":      {PromptTokens: 6, OutputTokens: 6},
-	"vllm_completion_token_ids":         {PromptTokens: 4, OutputTokens: 4},
-	"vllm_error_bad_model":              {},
-	"vllm_error_no_model_field":         {PromptTokens: 2, OutputTokens: 1}, // answered 200
-	"vllm_error_overload_503":           {},
-	"vllm_lora_b_completion":            {PromptTokens: 54, OutputTokens: 16},
-	"vllm_lora_chat":                    {PromptTokens: 57, OutputTokens: 16},
-	"vllm_messages":                     {PromptTokens: 5, OutputTokens: 8},
-	"vllm_messages_stream":              {PromptTokens: 5, OutputTokens: 4},
-	"vllm_prefix_first":                 {PromptTokens: 108, OutputTokens: 40},
-	"vllm_prefix_second_cached":         {PromptTokens: 108, CachedTokens: 96, OutputTokens: 4},
-	"vllm_prefix_second_cached_stream":  {PromptTokens: 111, OutputTokens: 2},
-	"vllm_request_id":                   {PromptTokens: 2, OutputTokens: 2},
-	"vllm_responses":                    {PromptTokens: 10, OutputTokens: 8},
-	"vllm_responses_stream":             {PromptTokens: 10, OutputTokens: 6},
-	"vllm_stream_cut_by_sigterm":        {}, // cut before its end
-	"vllm_stream_drain_sigterm":         {},
-	"vllm_stream_engine_killed":         {}, // ends in an error
+	"llamacpp_chat":                       {PromptTokens: 10, OutputTokens: 16},
+	"llamacpp_chat_stream_usage":          {PromptTokens: 10, CachedTokens: 9, OutputTokens: 4},
+	"llamacpp_completion":                 {PromptTokens: 6, OutputTokens: 16},
+	"llamacpp_completion_stream_usage":    {PromptTokens: 3, CachedTokens: 2, OutputTokens: 3},
+	"llamacpp_error_bad_model":            {PromptTokens: 5, CachedTokens: 4, OutputTokens: 2}, // answered 200
+	"llamacpp_responses":                  {PromptTokens: 5, CachedTokens: 3, OutputTokens: 8},
+	"vllm_cache_salt":                     {PromptTokens: 54, OutputTokens: 1},
+	"vllm_chat":                           {PromptTokens: 10, OutputTokens: 16},
+	"vllm_chat_stream":                    {}, // not asked for
+	"vllm_chat_stream_continuous_usage":   {PromptTokens: 10, OutputTokens: 6},
+	"vllm_chat_stream_usage":              {PromptTokens: 10, OutputTokens: 6},
+	"vllm_completion":                     {PromptTokens: 6, OutputTokens: 16},
+	"vllm_completion_stream_usage":        {PromptTokens: 6, OutputTokens: 6},
+	"vllm_completion_token_ids":           {PromptTokens: 4, OutputTokens: 4},
+	"vllm_count_tokens":                   {}, // it counts, and uses none
+	"vllm_error_bad_model":                {},
+	"vllm_error_no_model_field":           {PromptTokens: 2, OutputTokens: 1}, // answered 200
+	"vllm_error_overload_503":             {},
+	"vllm_generate":                       {PromptTokens: 8, OutputTokens: 5},
+	"vllm_generate_cached":                {PromptTokens: 197, CachedTokens: 192, OutputTokens: 2},
+	"vllm_generate_error":                 {},
+	"vllm_generate_stream":                {PromptTokens: 8, OutputTokens: 3},
+	"vllm_generate_stream_engine_killed":  {}, // ends in an error
+	"vllm_lora_b_completion":              {PromptTokens: 54, OutputTokens: 16},
+	"vllm_lora_chat":                      {PromptTokens: 57, OutputTokens: 16},
+	"vllm_messages":                       {PromptTokens: 5, OutputTokens: 8},
+	"vllm_messages_cached":                {PromptTokens: 352, CachedTokens: 320, OutputTokens: 2},
+	"vllm_messages_cached_stream":         {PromptTokens: 352, CachedTokens: 320, OutputTokens: 2},
+	"vllm_messages_error_stream":          {},
+	"vllm_messages_stream_engine_killed":  {PromptTokens: 13},
+	"vllm_messages_stream":                {PromptTokens: 5, OutputTokens: 4},
+	"vllm_prefix_first":                   {PromptTokens: 108, OutputTokens: 40},
+	"vllm_prefix_second_cached":           {PromptTokens: 108, CachedTokens: 96, OutputTokens: 4},
+	"vllm_prefix_second_cached_stream":    {PromptTokens: 111, OutputTokens: 2},
+	"vllm_request_id":                     {PromptTokens: 2, OutputTokens: 2},
+	"vllm_responses":                      {PromptTokens: 10, OutputTokens: 8},
+	"vllm_responses_cached":               {PromptTokens: 352, CachedTokens: 320, OutputTokens: 4},
+	"vllm_responses_cached_stream":        {PromptTokens: 352, CachedTokens: 320, OutputTokens: 2},
+	"vllm_responses_error_stream":         {},
+	"vllm_responses_stream_engine_killed": {}, // breaks off, without a word
+	"vllm_responses_stream":               {PromptTokens: 10, OutputTokens: 6},
+	"vllm_stream_cut_by_sigterm":          {}, // cut before its end
+	"vllm_stream_drain_sigterm":           {},
+	"vllm_stream_engine_killed":           {}, // ends in an error
 }
 
 func TestUsageOfRealAnswers(t *testing.T) {
