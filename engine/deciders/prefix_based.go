@@ -12,7 +12,9 @@ import (
 // PrefixBased has a prompt read by a prefill server if enough of it is new to the decode server.
 type PrefixBased struct {
 	// NonCachedTokens is the number of prompt tokens from which a prefill server reads them, not counting those that
-	// the decode server has in its cache; 0 = never. If the decode server is not picked yet, all tokens count.
+	// the decode server has in its cache; 0 = never. If the decode server is not picked yet, all tokens count. What is
+	// cached is known by blocks of 64 tokens: if the server has all whole blocks of a prompt, the rest counts as cached
+	// too.
 	NonCachedTokens int `json:"nonCachedTokens"`
 	// PromptTokens is the length in tokens below which the decode server reads any prompt itself.
 	PromptTokens int `json:"promptTokens"`
@@ -44,7 +46,10 @@ func (p *PrefixBased) Decide(c *schedule.Course, decode int) bool {
 		return false
 	}
 	if decode >= 0 {
-		tokens -= int(c.Number(p.blocks, decode)) * blockindex.BlockTokens
+		cached := int(c.Number(p.blocks, decode)) * blockindex.BlockTokens
+		if tokens -= cached; cached > 0 && tokens < blockindex.BlockTokens {
+			return false // what is left is no whole block, so it is not known whether it is new
+		}
 	}
 	return tokens >= p.NonCachedTokens
 }

@@ -86,6 +86,37 @@ func TestDisaggRunsItsStages(t *testing.T) {
 	}
 }
 
+// What is less than a block after all whole ones may have been read with them or not.
+func TestDisaggTakesTheRestOfACachedPromptForCached(t *testing.T) {
+	for name, c := range map[string]struct {
+		tokens, held int
+		want         string
+	}{
+		"all whole blocks are held": {4*64 + 63, 4, "decode-only"},
+		"one whole block is new":    {4*64 + 63, 3, "prefill-decode"},
+		"just a block is new":       {4 * 64, 3, "prefill-decode"},
+		"none is held":              {63, 0, "prefill-decode"},
+		"too little at all":         {15, 0, "decode-only"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := Types["disagg-profile-handler"]().(*Disagg)
+			h.Deciders.Prefill = "new"
+			if err := h.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			req := scheduletest.Request()
+			req.PromptTokens = c.tokens
+			out := scheduletest.Handle(t, scheduletest.Handled{Handler: h,
+				Deciders: map[string]schedule.Decider{"new": &deciders.PrefixBased{NonCachedTokens: 16}},
+				Profiles: []scheduletest.Profile{{Name: "prefill", Ranks: []int{1}}, {Name: "decode", Ranks: []int{0}}},
+			}, req, scheduletest.Endpoint{PrefixBlocks: c.held}, scheduletest.Endpoint{})
+			if out.Split != c.want {
+				t.Errorf("got %q, want %q; %s", out.Split, c.want, told(out))
+			}
+		})
+	}
+}
+
 func fallBack(h *Disagg) { h.Profiles.Fallback, h.Required.Prefill = "full", true }
 
 func decided(by string) func(*Disagg) { return func(h *Disagg) { h.Deciders.Prefill = by } }
