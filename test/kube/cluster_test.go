@@ -294,6 +294,20 @@ func (c *cluster) defineOne(contentType string, definition any, version string) 
 
 // looseDefinition is that of a resource whose fields may have any type.
 func looseDefinition(group, kind, plural string) object {
+	return looseDefinitionOf(group, kind, plural, looseVersion("v1alpha2", true))
+}
+
+// looseVersion is a version of such a definition. Objects are stored as the one that is served.
+func looseVersion(name string, served bool) object {
+	return object{
+		"name": name, "served": served, "storage": served, "schema": object{"openAPIV3Schema": object{
+			"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+		}},
+	}
+}
+
+// looseDefinitionOf is such a definition with versions.
+func looseDefinitionOf(group, kind, plural string, versions ...object) object {
 	return object{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": object{"name": plural + "." + group},
@@ -302,11 +316,7 @@ func looseDefinition(group, kind, plural string) object {
 			"names": object{
 				"kind": kind, "listKind": kind + "List", "plural": plural, "singular": strings.ToLower(kind),
 			},
-			"versions": []object{{
-				"name": "v1alpha2", "served": true, "storage": true, "schema": object{"openAPIV3Schema": object{
-					"type": "object", "x-kubernetes-preserve-unknown-fields": true,
-				}},
-			}},
+			"versions": versions,
 		},
 	}
 }

@@ -88,3 +88,63 @@ func TestObjectivesAndRewrites(t *testing.T) {
 	s.remove(s.extra(group, "inferenceobjectives") + "/both")
 	p.configured(`objective "both", priority 1`)
 }
+
+// Where the group serves v1 and not v1alpha2, objects of v1 count, which name pools by a list or select them by labels;
+// also if the definition comes while the picker runs, and if it serves another version later.
+func TestObjectivesAndRewritesOfV1(t *testing.T) {
+	const group = "llm-d.ai"
+	c := newCluster(t)
+	s := newSpace(t, c)
+	s.pod("a", "10.0.0.1", vllm, nil)
+	s.pool(8000)
+	pool := s.pools(poolGroup) + "/llama"
+	s.merge(pool, object{"metadata": object{"labels": object{"tier": "gold"}}})
+	p := startPicker(t, s.inPool()...)
+	p.ready(true)
+	kinds := map[string]string{
+		"inferenceobjectives": "InferenceObjective", "inferencemodelrewrites": "InferenceModelRewrite",
+	}
+	for plural, kind := range kinds {
+		if err := c.defineOne("", looseDefinitionOf(group, kind, plural, looseVersion("v1", true)), "v1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := "/apis/" + group + "/v1/namespaces/" + s.name + "/"
+	make := func(plural, name string, spec object) {
+		s.must(http.MethodPost, path+plural, "", object{
+			"apiVersion": group + "/v1", "kind": kinds[plural], "metadata": object{"name": name}, "spec": spec,
+		})
+	}
+	make("inferenceobjectives", "listed", object{
+		"priority": 4, "poolRefs": []object{{"name": "qwen"}, {"name": "llama"}},
+	})
+	make("inferenceobjectives", "elsewhere", object{"priority": 5, "poolRefs": []object{{"name": "qwen"}}})
+	make("inferencemodelrewrites", "selected", object{
+		"poolSelector": object{"matchLabels": object{"tier": "gold"}},
+		"rules": []object{{
+			"matches": []object{{"model": object{"value": "m"}}}, "targets": []object{{"modelRewrite": "n"}},
+		}},
+	})
+	p.configured(`objective "listed", priority 4`, `rewrite   "selected"`)
+	s.merge(pool, object{"metadata": object{"labels": object{"tier": "silver"}}})
+	lacks := func(text string) {
+		eventually(t, "the configuration is without "+text, func() bool {
+			return !strings.Contains(p.page("/debug/config?format=text"), text)
+		})
+	}
+	lacks("selected")
+	lacks("elsewhere")
+
+	// Another version takes the place of v1: what is known stays, and is followed on.
+	s.merge(definitions+"/inferenceobjectives."+group, object{"spec": object{
+		"versions": []object{looseVersion("v1", false), looseVersion("v1alpha2", true)},
+	}})
+	eventually(t, "v1alpha2 is served, and v1 is not", func() bool {
+		_, is := s.do(http.MethodGet, s.extra(group, "inferenceobjectives"), "", nil)
+		_, was := s.do(http.MethodGet, path+"inferenceobjectives", "", nil)
+		return is == nil && was != nil
+	})
+	s.merge(s.extra(group, "inferenceobjectives")+"/listed", object{"spec": object{"priority": 6}})
+	s.objective(group, "named", "llama", 7)
+	p.configured(`objective "listed", priority 6`, `objective "named", priority 7`)
+}

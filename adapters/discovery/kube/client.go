@@ -78,6 +78,7 @@ func Namespace() string {
 // resource is a kind of object that is followed.
 type resource struct {
 	schema.GroupVersion
+	next     string // the version that is read while that of GroupVersion is not served; "" = none
 	name     string // plural, as paths and rights have it
 	kind     string
 	optional bool // picks need it not: it may never be installed
@@ -100,10 +101,23 @@ func inferencePools(group string) resource {
 	}
 }
 
+// extraResource is that of objects beside the pool. The legacy group ends with v1alpha2.
 func extraResource(group, name, kind string) resource {
-	return resource{
+	r := resource{
 		GroupVersion: schema.GroupVersion{Group: group, Version: "v1alpha2"}, name: name, kind: kind, optional: true,
 	}
+	if group == extraGroup {
+		r.next = "v1"
+	}
+	return r
+}
+
+// versions returns the versions of a resource that can be read; of those that are served the first one is.
+func (r resource) versions() []string {
+	if r.next == "" {
+		return []string{r.Version}
+	}
+	return []string{r.Version, r.next}
 }
 
 // objectOf says which object a problem is about.
@@ -141,20 +155,27 @@ type selection struct {
 	name   string // of the one object
 }
 
-// source lists and watches the objects of a resource.
+// source lists and watches the objects of a resource, of one version. A definition that comes, or that is replaced by
+// one of another version, is found by lists alone: they need no right beside those to the objects.
 type source struct {
-	rest      *rest.RESTClient
+	rest      []*rest.RESTClient // of each version that can be read
+	serves    int                // index into rest; of the list that was answered last
 	namespace string
 	of        resource
 	selection selection
 }
 
 func (c *client) source(r resource, s selection) *source {
-	api, err := c.api(r)
-	if err != nil {
-		panic(err) // newClient has found the configuration good, and nothing else can be wrong
+	from := &source{namespace: c.namespace, of: r, selection: s}
+	for _, version := range r.versions() {
+		r.Version = version
+		api, err := c.api(r)
+		if err != nil {
+			panic(err) // newClient has found the configuration good, and nothing else can be wrong
+		}
+		from.rest = append(from.rest, api)
 	}
-	return &source{rest: api, namespace: c.namespace, of: r, selection: s}
+	return from
 }
 
 // api returns the part of the API that has a resource.
@@ -193,13 +214,26 @@ func (s *source) request(o metav1.ListOptions) *rest.Request {
 	if s.selection.name != "" {
 		o.FieldSelector = "metadata.name=" + s.selection.name
 	}
-	return s.rest.Get().NamespaceIfScoped(s.namespace, !s.of.cluster).Resource(s.of.name).
+	return s.rest[s.serves].Get().NamespaceIfScoped(s.namespace, !s.of.cluster).Resource(s.of.name).
 		VersionedParams(&o, metav1.ParameterCodec).MaxRetries(0) // the reflector waits and tries again
 }
 
+// list lists the objects of the version that was served before, or else of another one that is served now.
 func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, listWithin)
 	defer cancel()
+	all, err := s.listOnce(ctx, o)
+	for range s.rest[1:] {
+		if !apierrors.IsNotFound(err) {
+			break
+		}
+		s.serves = (s.serves + 1) % len(s.rest)
+		all, err = s.listOnce(ctx, o)
+	}
+	return all, err
+}
+
+func (s *source) listOnce(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	all := s.of.all()
 	if err := s.request(o).Do(ctx).Into(all); err != nil {
 		return nil, err

@@ -264,18 +264,28 @@ func TestCloseBeforeRun(t *testing.T) {
 	s.Run(t.Context(), s.pool) // returns at once
 }
 
-// The longest time between two tries is under two seconds, and no two pickers try at the same time.
+// The longest time between two tries is under two seconds, of whatever is followed, and no two pickers try at the same
+// time.
 func TestBackoff(t *testing.T) {
-	next, longest, seen := backoff(pods).DelayFunc(), time.Duration(0), map[time.Duration]bool{}
-	for range 1000 {
-		d := next()
-		longest, seen[d] = max(longest, d), true
+	for name, r := range map[string]resource{
+		"pods": pods, "pools": inferencePools(DefaultGroup), "objects of a source": {name: "hints", optional: true},
+		"objectives": extraResource(extraGroup, "inferenceobjectives", "InferenceObjective"),
+		"legacy":     extraResource(legacyGroup, "inferencemodelrewrites", "InferenceModelRewrite"),
+	} {
+		next, longest, seen := backoff(r).DelayFunc(), time.Duration(0), map[time.Duration]bool{}
+		for range 1000 {
+			d := next()
+			longest, seen[d] = max(longest, d), true
+		}
+		if longest > mostPause || longest < time.Second {
+			t.Errorf("%s: the longest wait is %v, want 1 s to %v", name, longest, mostPause)
+		}
+		if len(seen) < 500 {
+			t.Errorf("%s: %d different waits of 1000, want jitter", name, len(seen))
+		}
 	}
-	if longest > 2*time.Second || longest < time.Second {
-		t.Errorf("the longest wait is %v, want 1 to 2 s", longest)
-	}
-	if len(seen) < 500 {
-		t.Errorf("%d different waits of 1000, want jitter", len(seen))
+	if mostPause >= 2*time.Second {
+		t.Errorf("the bound is %v, want less than 2 s", mostPause)
 	}
 }
 

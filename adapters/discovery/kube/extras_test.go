@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -194,6 +195,59 @@ func TestExtrasThatMakeNoSense(t *testing.T) {
 		if got != want && (want == "" || !strings.HasSuffix(want, ": ") || !strings.HasPrefix(got, want)) {
 			t.Errorf("%s: got %q, want %q", o.Spec, got, want)
 		}
+	}
+}
+
+// Where v1 of the group is served and v1alpha2 is not, it is followed, also if it comes later or takes the other one's
+// place. What is known stays in force meanwhile.
+func TestVersionThatIsServedIsFollowed(t *testing.T) {
+	s, x := newExtrasScene(t)
+	first, next := extraPath(extraGroup, "inferenceobjectives"), strings.Replace(
+		extraPath(extraGroup, "inferenceobjectives"), "v1alpha2", "v1", 1)
+	s.put(poolsPath, "llama", poolOf("vllm", 8000))
+	listed := func(priority int) text {
+		return text{"metadata": text{}, "spec": text{"priority": priority, "poolRefs": []text{{"name": "llama"}}}}
+	}
+	s.put(first, "a", objectiveOf("llama", 1))
+	s.put(next, "a", listed(2))
+	s.run()
+	s.until("a look at both versions", func() bool { return s.asked("list "+first) && s.asked("list "+next) })
+	s.serve(next, "InferenceObjective", extraGroup+"/v1")
+	s.extrasAre(x, Extras{Objectives: map[string]int{"a": 2}})
+	s.put(next, "b", listed(3))
+	s.extrasAre(x, Extras{Objectives: map[string]int{"a": 2, "b": 3}})
+
+	s.serve(next, "", "")
+	s.install(first)
+	s.CloseClientConnections()
+	s.extrasAre(x, Extras{Objectives: map[string]int{"a": 1}})
+	s.uninstall(first)
+	s.serve(next, "InferenceObjective", extraGroup+"/v1")
+	s.CloseClientConnections()
+	s.extrasAre(x, Extras{Objectives: map[string]int{"a": 2, "b": 3}})
+	s.put(next, "b", nil)
+	s.extrasAre(x, Extras{Objectives: map[string]int{"a": 2}})
+}
+
+// What is beside the pool is followed again within 3 s of an outage, whatever the API server has said meanwhile.
+func TestExtrasComeBackSoon(t *testing.T) {
+	s, x := newExtrasScene(t)
+	path := extraPath(extraGroup, "inferenceobjectives")
+	s.install(path)
+	s.put(path, "a", objectiveOf("llama", 1))
+	s.run()
+	s.extrasAre(x, Extras{Objectives: map[string]int{"a": 1}})
+	for _, status := range []int{http.StatusForbidden, http.StatusUnauthorized, http.StatusServiceUnavailable,
+		http.StatusTooManyRequests, http.StatusNotFound} {
+		s.fake.refuse(status)
+		<-time.After(time.Second) // in all long enough for pauses to be at their longest
+	}
+	s.put(path, "a", objectiveOf("llama", 2))
+	s.fake.refuse(0)
+	began := time.Now()
+	s.extrasAre(x, Extras{Objectives: map[string]int{"a": 2}})
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %v, want 3 s at most", took)
 	}
 }
 

@@ -44,12 +44,16 @@ type follower struct {
 	cancel context.CancelFunc
 }
 
-// backoff is the time between two tries of a reflector. For what is needed its longest is under the two seconds in
-// which what comes into being is to be known, jitter included.
+// mostPause is the longest time between two tries: under the two seconds in which what comes into being is to be known.
+const mostPause = 1900 * time.Millisecond
+
+// backoff is the time between two tries of a reflector, jitter included. It is short for all resources: an objective
+// whose definition or right comes back counts as soon as a pod does. What may never be installed is asked for less
+// often.
 func backoff(r resource) *wait.Backoff {
 	longest := time.Second
 	if r.optional {
-		longest = 3 * time.Second // in many clusters it is never installed
+		longest = mostPause * 2 / 3
 	}
 	return &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: longest, Jitter: 0.5}
 }

@@ -86,14 +86,15 @@ func (r *Reader) list(ctx context.Context, of resource, s selection) ([]object, 
 
 // Needed is a resource of which Discovery reads objects.
 type Needed struct {
-	Group, Version, Resource string
-	Optional                 bool // picks need it not: it may never be installed
+	Group, Resource string
+	Versions        []string // that can be read: one that is served is enough
+	Optional        bool     // picks need it not: it may never be installed
 }
 
 // Needs returns the resources that Discovery follows, in a fixed order.
 func Needs(p Pool) (all []Needed) {
 	add := func(r resource) {
-		all = append(all, Needed{Group: r.Group, Version: r.Version, Resource: r.name, Optional: r.optional})
+		all = append(all, Needed{Group: r.Group, Versions: r.versions(), Resource: r.name, Optional: r.optional})
 	}
 	add(pods)
 	if p.Name == "" {

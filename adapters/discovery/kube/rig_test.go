@@ -184,6 +184,24 @@ func (f *fake) install(path string) {
 	f.installed[path] = true
 }
 
+// uninstall takes the definition of a resource away.
+func (f *fake) uninstall(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.installed, path)
+}
+
+// serve has objects of a path be of a kind and a version; no kind = the resource is not defined.
+func (f *fake) serve(path, kind, version string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if kind == "" {
+		delete(f.others, path)
+		return
+	}
+	f.others[path] = text{"kind": kind, "apiVersion": version}
+}
+
 func reasonFor(status int) metav1.StatusReason {
 	return map[int]metav1.StatusReason{
 		http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusNotFound: metav1.StatusReasonNotFound,

@@ -142,7 +142,7 @@ func (l *look) server(ctx context.Context) bool {
 	return err == nil || apierrors.IsForbidden(err)
 }
 
-// definition looks whether a resource is served in the version that is read.
+// definition looks whether a resource is served in a version that is read.
 func (l *look) definition(ctx context.Context, n kube.Needed) {
 	if n.Group == "" {
 		return // pods are always there
@@ -153,14 +153,16 @@ func (l *look) definition(ctx context.Context, n kube.Needed) {
 		missing = Warning
 	}
 	versions, served, err := l.served(ctx, n)
+	wanted := strings.Join(n.Versions, " or ")
+	read := slices.IndexFunc(n.Versions, func(v string) bool { return slices.Contains(versions, v) })
 	switch {
 	case err != nil:
 		l.bad(missing, name, "see that the API server answers for the group", "%v", err)
-	case slices.Contains(versions, n.Version):
-		l.ok(name, "served as %s", n.Version)
+	case read >= 0:
+		l.ok(name, "served as %s", n.Versions[read])
 	case served:
-		l.bad(missing, name, "install a version of its CRD that serves "+n.Version, "served as %s, and not as %s",
-			strings.Join(versions, ", "), n.Version)
+		l.bad(missing, name, "install a version of its CRD that serves "+wanted, "served as %s, and not as %s",
+			strings.Join(versions, ", "), wanted)
 	case n.Optional:
 		l.ok(name, "not installed: there are none")
 	default:
