@@ -111,8 +111,9 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	snap, now := c.pool.Snapshot(), c.sys.Now()
 	var queue, running, kv moments
 	listed := snap.WithSeries()
-	for _, e := range listed {
-		c.endpoint(ch, e)
+	names := namesOf(listed)
+	for i, e := range listed {
+		c.endpoint(ch, e, names[i])
 	}
 	for _, e := range snap.Endpoints {
 		if s := e.Sample(); s.Fresh(now, c.stale) {
@@ -136,8 +137,25 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	}
 }
 
-// endpoint exports what is counted of one endpoint.
-func (c *collector) endpoint(ch chan<- prometheus.Metric, e *endpoints.Endpoint) {
+// namesOf returns what stands for each endpoint in the metrics of the reference: its name, such as vllm-0-rank-0, or its
+// address where it has none or shares it with one of another namespace. No two series may have the same labels.
+func namesOf(all []*endpoints.Endpoint) (names []string) {
+	uses := make(map[string]int, len(all))
+	for _, e := range all {
+		uses[e.Spec.Name]++
+	}
+	for _, e := range all {
+		name := e.Spec.Name
+		if name == "" || uses[name] > 1 {
+			name = string(e.Spec.Address)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// endpoint exports what is counted of one endpoint. The reference's metrics have its name, ours its address.
+func (c *collector) endpoint(ch chan<- prometheus.Metric, e *endpoints.Endpoint, name string) {
 	address, failing := string(e.Spec.Address), 0.0
 	if e.Failing() {
 		failing = 1
@@ -147,7 +165,7 @@ func (c *collector) endpoint(ch chan<- prometheus.Metric, e *endpoints.Endpoint)
 	c.outlier(ch, e)
 	if s := e.Sample(); s != nil {
 		if queue := s.BuiltIn(attributes.WaitingRequests); !math.IsNaN(queue) {
-			ch <- prometheus.MustNewConstMetric(c.endpointQueue, prometheus.GaugeValue, queue, c.name, address)
+			ch <- prometheus.MustNewConstMetric(c.endpointQueue, prometheus.GaugeValue, queue, c.name, name)
 		}
 	}
 }

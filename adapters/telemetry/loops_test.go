@@ -60,6 +60,49 @@ func TestPoolGaugesLeaveStaleSamplesOut(t *testing.T) {
 	}
 }
 
+// Queues have the names of their endpoints, as picks and what is in flight have; no two series have the same labels.
+func TestQueuesAreNamedAsEndpointsAre(t *testing.T) {
+	sys := runtime.New(runtime.Config{Mode: runtime.Stepped, Loops: 1, Start: time.Unix(1_800_000_000, 0)})
+	defer func() {
+		if err := sys.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	var es []*endpoints.Endpoint
+	for i, spec := range []messages.EndpointSpec{
+		{Name: "vllm-0-rank-0", Namespace: "prod", Address: "10.0.0.1:8000"},
+		{Name: "vllm-0-rank-1", Namespace: "prod", Address: "10.0.0.1:8001"},
+		{Address: "10.0.0.2:8000"},
+		{Name: "both", Namespace: "prod", Address: "10.0.0.3:8000"},
+		{Name: "both", Namespace: "test", Address: "[2001:db8::4]:8000"},
+	} {
+		e := endpoints.New(messages.EndpointID{Slot: uint32(i), Generation: 1}, spec)
+		endpoints.SampleWriter{Endpoint: e}.Publish(
+			&endpoints.Sample{At: sys.Now(), Values: endpointstest.Load(i+1, 0, 0)})
+		es = append(es, e)
+	}
+	pool, reg := endpoints.NewPublished(), prometheus.NewRegistry()
+	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(1, es), nil)
+	reg.MustRegister(NewCollector(sys, pool, "pool", time.Second))
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "llm_d_epp_per_endpoint_queue_size" {
+				got[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	want := map[string]float64{"vllm-0-rank-0 pool": 1, "vllm-0-rank-1 pool": 2, "10.0.0.2:8000 pool": 3,
+		"10.0.0.3:8000 pool": 4, "[2001:db8::4]:8000 pool": 5}
+	if !maps.Equal(got, want) {
+		t.Errorf("queues are %v, want %v", got, want)
+	}
+}
+
 // TestOutlierGaugesSayWhy: the label has the cause, and is empty while an endpoint is not in that state.
 func TestOutlierGaugesSayWhy(t *testing.T) {
 	sys := runtime.New(runtime.Config{Mode: runtime.Stepped, Loops: 1, Start: time.Unix(1_800_000_000, 0)})

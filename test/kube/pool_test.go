@@ -54,6 +54,27 @@ func TestPoolIsFollowed(t *testing.T) {
 	p.knows("a-rank-0 10.0.0.9:9000")
 }
 
+// The metrics that are the reference's name endpoints by pod and rank.
+func TestMetricsNameEndpointsByPodAndRank(t *testing.T) {
+	s := newSpace(t, shared)
+	port := modelServer(t)
+	s.pod("a", "127.0.0.1", vllm, nil)
+	s.pool(1, port)
+	s.merge(s.pods()+"/a", object{"metadata": object{"annotations": object{"llm-d.ai/active-ports": fmt.Sprint(port)}}})
+	p := startPicker(t, s.inPool()...)
+	p.knows(fmt.Sprintf("a-rank-1 127.0.0.1:%d", port))
+	p.ready(true)
+	if _, status, text := p.pick(); status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	one := func(n float64) bool { return n == 1 }
+	p.counts(`llm_d_epp_ready_endpoints{name="llama"}`, one)
+	p.counts(`llm_d_epp_per_endpoint_queue_size{model_server_endpoint="a-rank-1",name="llama"}`,
+		func(n float64) bool { return n == 0 })
+	p.counts(fmt.Sprintf(`llm_d_epp_scheduler_attempts_total{endpoint_name="a-rank-1",namespace="%s",port="%d",`+
+		`status="success",target_model_name=""}`, s.name, port), one)
+}
+
 // How long a change takes to count is logged here, and held against nothing: the machine may be busy.
 func TestChangesOfReadinessInAPool(t *testing.T) {
 	s := newSpace(t, shared)
