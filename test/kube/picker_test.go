@@ -248,7 +248,34 @@ func (p *picker) ready(want bool) time.Duration {
 	if !p.serving("liveness") {
 		p.t.Error("liveness is not SERVING")
 	}
+	p.readyz(want)
 	return took
+}
+
+// readyz checks that HTTP says of readiness what gRPC says, with a reason if it is missing. What changes in between is
+// looked at again.
+func (p *picker) readyz(want bool) {
+	p.t.Helper()
+	var by, text string
+	eventuallyWithin(p.t, time.Second, "readiness by HTTP as by gRPC", func() bool {
+		response, err := http.Get(p.http + "/readyz")
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		by, text = response.Status, strings.TrimSpace(string(body))
+		return (response.StatusCode == http.StatusOK) == p.serving("readiness")
+	})
+	if strings.HasPrefix(by, "200") == want && (want || text != "") {
+		return
+	}
+	if p.serving("readiness") == want {
+		p.t.Errorf("/readyz is %s %q, want it ready: %v, as gRPC says, and why not", by, text, want)
+	}
 }
 
 func eventually(t *testing.T, what string, holds func() bool) time.Duration {

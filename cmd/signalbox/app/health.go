@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,42 +23,69 @@ var healthServices = []string{"", "readiness", "envoy.service.ext_proc.v3.Extern
 const liveness = "liveness"
 
 // readiness serves gRPC health: NOT_SERVING until requests can be served, and again once the shutdown has begun.
-// Clients that watch it get each change.
+// Clients that watch it get each change. Whoever asks, by gRPC or by HTTP, gets the same answer at the same time.
 type readiness struct {
 	*health.Server
+	ready  func() error
 	cancel context.CancelFunc
 	ended  <-chan struct{}
+
+	mu      sync.Mutex
+	serving bool // what gRPC health says
+	over    bool // the shutdown has begun
 }
 
 // newReadiness returns a readiness that is SERVING as soon as ready returns no error. If it may be lost, it is
 // NOT_SERVING whenever ready returns one.
 func newReadiness(ready func() error, mayBeLost bool) *readiness {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &readiness{Server: health.NewServer(), cancel: cancel}
+	r := &readiness{Server: health.NewServer(), ready: ready, cancel: cancel}
 	r.SetServingStatus(liveness, healthpb.HealthCheckResponse_SERVING)
-	is := ready() == nil // at once, so that the first check finds it serving
-	r.set(is)
-	r.ended = inBackground(func() { r.follow(ctx, ready, is, mayBeLost) })
+	r.set(false)
+	is := r.look() == nil // at once, so that the first check finds it serving
+	r.ended = inBackground(func() { r.follow(ctx, is, mayBeLost) })
 	return r
 }
 
-func (r *readiness) follow(ctx context.Context, ready func() error, is, mayBeLost bool) {
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
+// follow looks again and again, on behalf of clients that watch.
+func (r *readiness) follow(ctx context.Context, is, mayBeLost bool) {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
 	for !is || mayBeLost {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
+		case <-again.C:
 		}
-		if now := ready() == nil; now != is {
-			is = now
-			r.set(is)
-		}
+		is = r.look() == nil
 	}
 }
 
+// look returns why no request should come; nil = they may. Before it returns, gRPC health says the same.
+func (r *readiness) look() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return errShuttingDown
+	}
+	err := r.ready()
+	if is := err == nil; is != r.serving {
+		r.set(is)
+	}
+	return err
+}
+
+// Check answers as of now: a name that stands for readiness is looked at.
+func (r *readiness) Check(ctx context.Context, q *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	if slices.Contains(healthServices, q.GetService()) {
+		_ = r.look() // the answer says whether, not why
+	}
+	return r.Server.Check(ctx, q)
+}
+
+// set has gRPC health say whether requests can be served. Its caller has mu, or is alone.
 func (r *readiness) set(serving bool) {
+	r.serving = serving
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if serving {
 		status = healthpb.HealthCheckResponse_SERVING
@@ -71,13 +99,26 @@ func (r *readiness) set(serving bool) {
 func (r *readiness) Shutdown() {
 	r.cancel()
 	<-r.ended
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
 	r.set(false)
+}
+
+var errShuttingDown = errors.New("shutting down")
+
+// readyz returns why no request should come, as gRPC health says it.
+func (t *tree) readyz() error {
+	if t.health == nil { // nothing is served yet
+		return t.ready()
+	}
+	return t.health.look()
 }
 
 // ready returns why no request should come: the endpoints or their load are not known, or the shutdown has begun.
 func (t *tree) ready() error {
 	if t.draining.Load() {
-		return errors.New("shutting down")
+		return errShuttingDown
 	}
 	if t.known != nil {
 		if err := t.known(); err != nil {

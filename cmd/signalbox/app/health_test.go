@@ -101,6 +101,52 @@ func TestHealthIsServingUntilTheShutdownBegins(t *testing.T) {
 	}
 }
 
+// Readiness by HTTP and by gRPC is the same at each moment: when it comes, when it is lost and once the shutdown has
+// begun, whoever is asked first.
+func TestReadinessIsTheSameForAll(t *testing.T) {
+	var why atomic.Pointer[error]
+	is := func(err error) { why.Store(&err) }
+	is(errors.New("no pool"))
+	r := newReadiness(func() error { return *why.Load() }, true)
+	tr := &tree{}
+	tr.health = r
+	check := func(name string) bool {
+		got, err := r.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.GetStatus() == serving
+	}
+	agree := func(want bool) {
+		t.Helper()
+		for _, name := range healthServices {
+			if got, byHTTP := check(name), tr.readyz() == nil; got != want || byHTTP != want {
+				t.Fatalf("%q by gRPC is %v, by HTTP %v, want both %v", name, got, byHTTP, want)
+			}
+		}
+	}
+	for range 200 {
+		is(nil)
+		if tr.readyz() != nil || !check("readiness") {
+			t.Fatal("it is ready, and one does not say so")
+		}
+		is(errors.New("no pool"))
+		agree(false)
+		is(nil)
+		agree(true)
+		is(errors.New("no pool"))
+		if tr.readyz() == nil || check("") {
+			t.Fatal("readiness is lost, and one does not say so")
+		}
+	}
+	is(nil)
+	r.Shutdown()
+	agree(false)
+	if err := tr.readyz(); err == nil || err.Error() != "shutting down" || !check(liveness) {
+		t.Errorf("in the shutdown: %v, live %v", err, check(liveness))
+	}
+}
+
 // While the pool is not known only liveness is SERVING; a client that watches hears when it is, and when it is lost.
 func TestHealthBeforeThePoolIsKnown(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })

@@ -46,7 +46,7 @@ func (t *tree) serveAdmin() {
 		Address: t.picker.Pool().Address, Incarnations: t.picker.Pool().Incarnations,
 		MessageName: func(k uint16) string { return t.picker.System().KindName(runtime.Kind(k)) },
 		ActorName:   t.picker.System().ActorName,
-		Ready:       t.ready, Endpoints: t.endpointViews, Proxies: t.proxyViews,
+		Ready:       t.readyz, Endpoints: t.endpointViews, Proxies: t.proxyViews,
 		NotScraped: func() string { return notScraped(t.configuration.current.Load().Config) },
 		OpenDebug:  t.opts.openDebug, Profiles: t.opts.pprof, Now: t.picker.System().Now,
 		Flow: admin.FlowConfig{

@@ -183,6 +183,7 @@ func closeAll(all map[string][]net.Listener) {
 
 func (s *server) serveAll(listeners map[string][]net.Listener) {
 	s.health = newReadiness(s.tree.ready, s.tree.known != nil)
+	s.tree.health = s.health
 	s.grpc = grpc.NewServer(pickerOptions(s.tree.peers.Credentials(s.secrets.credentials(pickerPort)),
 		s.opts.maxBody)...)
 	wire.Register(s.grpc, s.tree.streams)

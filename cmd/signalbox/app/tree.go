@@ -52,6 +52,7 @@ type lifecycle struct {
 	known     func() error // what is not known yet of the endpoints; nil = readiness, once reached, is not lost
 	firstLook firstLook
 	draining  atomic.Bool
+	health    *readiness         // what tells it; nil before a port answers
 	election  *election.Election // nil = all pickers serve at once
 }
 
