@@ -41,6 +41,9 @@ func (r Reason) String() string {
 	return [reasons]string{"NoReadyEndpoints", "EndpointsReady", "InvalidObject"}[r]
 }
 
+// isState reports whether it is of a state of the pool, which the next one of these ends.
+func (r Reason) isState() bool { return r != InvalidObject }
+
 // severity returns the type of an Event as Kubernetes has it.
 func (r Reason) severity() string {
 	if r == EndpointsReady {
@@ -52,8 +55,10 @@ func (r Reason) severity() string {
 const (
 	// burst is how many Events may be written one after the other; then one in each every.
 	burst, every = 10, time.Minute
-	// repeatAfter is how long the same is not said again.
+	// repeatAfter is how long the same is not said again, unless it is a state of the pool that has lasted for settled.
 	repeatAfter = 10 * time.Minute
+	// settled is how long a state lasts that is said although it was said before, and how often such a one is looked for.
+	settled = time.Minute
 	// mostSaid bounds what is remembered of what was said.
 	mostSaid = 64
 	// mostWaiting is how many Events may wait to be written.
@@ -81,7 +86,8 @@ type Events struct {
 	waiting chan note
 	limit   limit
 	counts  *prometheus.CounterVec
-	failing bool // belongs to the goroutine of Run
+	failing bool  // belongs to the goroutine of Run
+	states  state // likewise
 	ctx     context.Context
 	cancel  context.CancelFunc
 	begun   atomic.Bool   // Run was called, or cannot be any more
@@ -93,6 +99,30 @@ type note struct {
 	reason Reason
 	text   string
 	at     time.Time
+}
+
+// state is that of the pool: people take it from the Event that was written last.
+type state struct {
+	shown bool   // an Event says it
+	last  Reason // what it says, if shown
+	due   *note  // the newest one, which no Event says; nil = there is none
+}
+
+// unwritten notes a state that was not written.
+func (s *state) unwritten(n note) {
+	switch {
+	case !n.reason.isState():
+	case s.shown && s.last == n.reason:
+		s.due = nil // it is what people see
+	default:
+		s.due = &n
+	}
+}
+
+func (s *state) written(n note) {
+	if n.reason.isState() {
+		*s = state{shown: true, last: n.reason}
+	}
 }
 
 // Open checks a configuration. It asks the API server nothing.
@@ -145,10 +175,14 @@ func (e *Events) Run(ctx context.Context) {
 	}
 	defer close(e.ended)
 	defer context.AfterFunc(ctx, e.cancel)()
+	look := time.NewTicker(settled)
+	defer look.Stop()
 	for {
 		select {
 		case n := <-e.waiting:
 			e.take(n)
+		case now := <-look.C:
+			e.settle(now)
 		case <-e.ctx.Done():
 			return
 		}
@@ -170,14 +204,33 @@ func (e *Events) count(r Reason, result string) { e.counts.WithLabelValues(r.Str
 func (e *Events) take(n note) {
 	if !e.limit.allow(n, time.Now()) {
 		e.count(n.reason, "dropped")
+		e.states.unwritten(n)
 		return
 	}
+	e.put(n)
+}
+
+// settle writes the state of the pool if it has lasted, and the last Event says another one: it was left out because the
+// pool had changed too often, or could not be written.
+func (e *Events) settle(now time.Time) {
+	if n := e.states.due; n != nil && now.Sub(n.at) >= settled {
+		e.limit.unsay(*n)
+		if e.limit.allow(*n, now) {
+			e.put(*n)
+		}
+	}
+}
+
+// put writes an Event, and notes what became of it.
+func (e *Events) put(n note) {
 	switch err := e.write(n); {
 	case errors.Is(err, errNoPool):
 		e.count(n.reason, "dropped")
 		e.limit.unsay(n)
+		e.states = state{} // the next pool of the name has no Events
 	case err == nil:
 		e.count(n.reason, "written")
+		e.states.written(n)
 		e.note(nil)
 	case e.ctx.Err() != nil: // the process ends
 	default:
@@ -187,6 +240,7 @@ func (e *Events) take(n note) {
 		}
 		e.count(n.reason, result)
 		e.limit.unsay(n)
+		e.states.unwritten(n)
 		e.note(err)
 	}
 }

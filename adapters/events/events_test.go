@@ -178,6 +178,50 @@ func TestEventsAreFew(t *testing.T) {
 	})
 }
 
+// A pool that comes and goes all the time has few Events. Once it has settled the last one says how it is.
+func TestLastEventSaysHowThePoolIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		defer s.Close()
+		last := func(n int, want Reason) {
+			t.Helper()
+			if s.events() != n || s.written[n-1].Reason != want.String() {
+				t.Fatalf("%d events, the last %s; want %d, and %s", s.events(), s.written[s.events()-1].Reason, n, want)
+			}
+		}
+		for range 250 { // within ten minutes
+			s.say(NoReadyEndpoints, "none")
+			<-time.After(time.Second)
+			s.say(EndpointsReady, "one")
+			<-time.After(time.Second)
+		}
+		last(2, EndpointsReady)
+		s.say(NoReadyEndpoints, "none")
+		last(2, EndpointsReady)
+		<-time.After(2 * settled)
+		last(3, NoReadyEndpoints)
+		s.say(EndpointsReady, "one")
+		s.say(NoReadyEndpoints, "none") // as people see it
+		<-time.After(3 * repeatAfter)
+		n := s.events()
+		if last := s.written[n-1].Reason; last != "NoReadyEndpoints" || n > 5 {
+			t.Errorf("%d events, the last %s", n, last)
+		}
+
+		s.refuse(eventsPath, -1)
+		s.say(EndpointsReady, "two")
+		<-time.After(time.Hour)
+		s.refuse("", 0)
+		<-time.After(2 * settled)
+		last(n+1, EndpointsReady)
+		if failed := s.counted(EndpointsReady, "failed"); failed < 2 || failed > 61 {
+			t.Errorf("%v tries failed in an hour, want one a minute at most", failed)
+		}
+		<-time.After(24 * time.Hour)
+		last(n+1, EndpointsReady)
+	})
+}
+
 // What cannot be written is counted, and told once.
 func TestEventsThatFail(t *testing.T) {
 	for name, c := range map[string]struct {
