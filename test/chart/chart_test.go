@@ -299,6 +299,7 @@ func TestValuesThatCarryOver(t *testing.T) {
 		`router.latencyPredictor={"enabled":false}`, `provider={"name":"none"}`, `httpRoute={"create":false}`,
 		`router.tracing={"enabled":true,"otelExporterEndpoint":"http://localhost:4317"}`,
 		`router.clusterDomain="cluster.local"`, `router.monitoring.provider={"name":"prometheusoperator"}`,
+		`router.monitoring.provider.gmp={"autopilot":false}`, `router.tracing.sampling={"sampler":"always_off"}`,
 		`router.modelServers.targetPortNumber=8000`, `router.epp.flags.allow-experimental-plugins=true`)
 }
 

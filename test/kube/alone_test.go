@@ -28,6 +28,7 @@ func TestEachFaultAlone(t *testing.T) {
 	// Without a cache, and with versions that are soon forgotten, a watch that was away is answered 410.
 	forgetful := []string{"--watch-cache=false", "--etcd-compaction-interval=1s"}
 	const held = 10 * time.Second
+	const inForce = "endpoints that stay in force: 1"
 	on := (*alone).passOn
 	for name, c := range map[string]struct {
 		own    []string // flags of an API server of its own; nil = the shared one
@@ -35,20 +36,22 @@ func TestEachFaultAlone(t *testing.T) {
 		reason string        // by which it is counted
 		held   time.Duration // since it was counted
 		end    func(*alone)
+		says   string // the log
 	}{
-		"away":       {nil, (*alone).cutOff, "unreachable", held, on},
-		"restarted":  {[]string{}, (*alone).restart, "unreachable", 0, on},
-		"throttling": {nil, func(a *alone) { a.front.refuse(http.StatusTooManyRequests) }, "throttled", held, on},
-		"410 Gone":   {forgetful, (*alone).outlast, "expired", 0, on},
-		"stalled":    {nil, func(a *alone) { a.middle.stall(true) }, "unreachable", 0, on},
-		"forgotten":  {nil, func(a *alone) { a.middle.forget() }, "unreachable", 0, on},
+		"away":      {nil, (*alone).cutOff, "unreachable", held, on, inForce},
+		"restarted": {[]string{}, (*alone).restart, "unreachable", 0, on, inForce},
+		"throttling": {nil, func(a *alone) { a.front.refuse(http.StatusTooManyRequests) }, "throttled", held, on,
+			"too many requests"},
+		"410 Gone":  {forgetful, (*alone).outlast, "expired", 0, on, ""},
+		"stalled":   {nil, func(a *alone) { a.middle.stall(true) }, "unreachable", 0, on, inForce},
+		"forgotten": {nil, func(a *alone) { a.middle.forget() }, "unreachable", 0, on, inForce},
 		"rights taken away": {nil, (*alone).takeRights, "forbidden", held, func(a *alone) {
 			a.bind("pods")
 			a.bind("inferencepools." + poolGroup)
-		}},
+		}, "forbidden"},
 		"token void": {nil, (*alone).voidToken, "unauthorized", held, func(a *alone) {
 			a.writeToken(a.space.user("picker"))
-		}},
+		}, "Unauthorized"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,6 +65,7 @@ func TestEachFaultAlone(t *testing.T) {
 			c.begin(a)
 			eventuallyWithin(t, 3*patience, "it is counted as "+c.reason, func() bool { return a.counts(c.reason) })
 			noticed := time.Since(a.began)
+			a.picker.says(c.says)
 			<-time.After(c.held)
 			a.space.pod("b", "10.0.0.2", vllm, nil)
 			c.end(a)
