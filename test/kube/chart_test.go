@@ -105,14 +105,7 @@ func (s *space) restricted() {
 func chartSpace(t *testing.T) *space {
 	t.Helper()
 	c := newCluster(t)
-	objectives, err := os.ReadFile("testdata/inferenceobjectives.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.define("testdata/servicemonitors.yaml"); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.defineOne("application/yaml", objectives, "v1alpha2"); err != nil {
+	if err := c.define("testdata/servicemonitors.yaml", "testdata/inferenceobjectives.yaml"); err != nil {
 		t.Fatal(err)
 	}
 	return newSpace(t, c)

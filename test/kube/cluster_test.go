@@ -214,11 +214,22 @@ func (c *cluster) do(method, path, contentType string, body any) (object, error)
 	return o, json.Unmarshal(answer, &o)
 }
 
-// define stores definitions of resources, and waits until the API server has them. Those of -crds come before files
-// of ours, which count only as far as their names are new.
+// define stores the definitions of files, and waits until the API server has them. One of -crds takes the place of the
+// one that has its name.
 func (c *cluster) define(files ...string) error {
+	others := map[string]object{}
 	if *crds != "" {
-		files = append([]string{*crds}, files...)
+		all, err := documents(*crds)
+		if err != nil {
+			return err
+		}
+		for _, definition := range all {
+			name, err := definedName(definition)
+			if err != nil {
+				return fmt.Errorf("%s: %w", *crds, err)
+			}
+			others[name] = definition
+		}
 	}
 	for _, file := range files {
 		all, err := documents(file)
@@ -226,8 +237,15 @@ func (c *cluster) define(files ...string) error {
 			return err
 		}
 		for _, definition := range all {
-			if err := c.defineOnce(definition); err != nil {
+			name, err := definedName(definition)
+			if err != nil {
 				return fmt.Errorf("%s: %w", file, err)
+			}
+			if other, is := others[name]; is {
+				definition = other
+			}
+			if err := c.defineServed(definition); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
 	}
@@ -256,22 +274,25 @@ func documents(file string) (all []object, _ error) {
 	}
 }
 
-// defineOnce stores a definition unless there is one of its name.
-func (c *cluster) defineOnce(definition object) error {
-	name, ok := definition["metadata"].(object)["name"].(string)
-	versions, many := definition["spec"].(object)["versions"].([]any)
-	if !ok || !many || definition["kind"] != "CustomResourceDefinition" {
-		return fmt.Errorf("got a %v, want a CustomResourceDefinition", definition["kind"])
+// definedName returns the name of a definition.
+func definedName(definition object) (string, error) {
+	about, _ := definition["metadata"].(object)
+	name, ok := about["name"].(string)
+	if !ok || definition["kind"] != "CustomResourceDefinition" {
+		return "", fmt.Errorf("got a %v, want a CustomResourceDefinition with a name", definition["kind"])
 	}
-	if _, err := c.do(http.MethodGet, definitions+"/"+name, "", nil); err == nil {
-		return nil
-	}
+	return name, nil
+}
+
+// defineServed stores a definition, and waits until its first version that is served is there.
+func (c *cluster) defineServed(definition object) error {
+	versions, _ := definition["spec"].(object)["versions"].([]any)
 	for _, v := range versions {
 		if v.(object)["served"] == true {
 			return c.defineOne("", definition, v.(object)["name"].(string))
 		}
 	}
-	return fmt.Errorf("%s: no version is served", name)
+	return fmt.Errorf("%v: no version is served", definition["metadata"])
 }
 
 const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

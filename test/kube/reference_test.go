@@ -268,14 +268,8 @@ func casesOfCalls() map[string]played {
 // The cases of the reference for requests, each with an InferencePool and its objects, and with a label selector.
 func TestCasesOfTheReference(t *testing.T) {
 	c := newCluster(t)
-	if err := c.define("testdata/inferenceobjectives.yaml"); err != nil {
+	if err := c.define("testdata/inferenceobjectives.yaml", "testdata/inferencemodelrewrites.yaml"); err != nil {
 		t.Fatal(err)
-	}
-	if _, err := c.do(http.MethodGet, definitions+"/inferencemodelrewrites.llm-d.ai", "", nil); err != nil {
-		loose := looseDefinition("llm-d.ai", "InferenceModelRewrite", "inferencemodelrewrites")
-		if err := c.defineOne("", loose, "v1alpha2"); err != nil {
-			t.Fatal(err)
-		}
 	}
 	for _, all := range []map[string]played{casesOfHTTP(), casesOfCalls()} {
 		for name, tc := range all {

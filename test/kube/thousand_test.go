@@ -43,8 +43,9 @@ const (
 	changesFor = 60 * time.Second
 	// quietFor is how long the picker is looked at without changes.
 	quietFor = 10 * time.Second
-	// lateAt is when a change is late: what takes 1 s at most on a quiet machine has this long on a busy one.
-	lateAt = 5 * time.Second
+	// tookAtMost and took90 are when changes are late, the longest and the tenth part of them, on a machine that has
+	// room. How late the machine itself is comes on top.
+	tookAtMost, took90 = time.Second, 100 * time.Millisecond
 )
 
 func crowdName(i int) string { return fmt.Sprintf("pod-%04d", i) }
@@ -61,7 +62,7 @@ func crowded() (all []string) {
 
 // A thousand pods are followed while ten change each second and the watch breaks in the middle, and a fifth of them
 // that is lost at once is gone while the rest stays. No pick is of a pod that has been gone for long. How long changes
-// take, and what all costs, is logged; the bounds here are wider, for the machine may be busy.
+// take, and what all costs, is logged.
 func TestThousandPods(t *testing.T) {
 	s := newSpace(t, shared)
 	m, kubeconfig := newMiddle(t, shared)
@@ -85,25 +86,35 @@ func TestThousandPods(t *testing.T) {
 	watched := p.watchPicks()
 	load := p.cores(quietFor)
 	var changes []podChange
+	machine := watchLateness()
 	busy := p.coresWhile(func() { changes = s.changeMany(m) })
 	mib := p.resident() // before pages of all endpoints are asked for
 	p.knows(want...)
-	p.late(changes)
+	p.late(changes, machine)
 	t.Logf("FIGURES cores: idle %.3f, with picks %.3f, with %d changes/s too %.3f; %d MiB resident", idle, load,
 		perSecond, busy, mib)
+	if idle > 0.04 || busy-load > 0.2 { // twice of what it takes on a quiet machine at most
+		t.Errorf("%.3f cores idle, and %.3f more with changes; want 0.04 and 0.2 at most", idle, busy-load)
+	}
 
 	var gone sync.Map
 	watched.gone.Store(&gone)
+	machine = watchLateness()
 	atOnce(crowd/5, func(i int) {
 		s.status(crowdName(i), crowdIP(i), false)
 		gone.Store(crowdIP(i), time.Now())
 	})
 	began = time.Now()
 	p.knows(want[crowd/5:]...)
+	took := time.Since(began)
 	t.Logf("FIGURES %d that are lost at once are gone %v after the last was written", crowd/5,
-		time.Since(began).Round(time.Millisecond))
+		took.Round(time.Millisecond))
 	<-time.After(time.Second)
-	watched.stop(t)
+	_, longest := machine.stop()
+	if limit := tookAtMost + 2*longest; took > limit {
+		t.Errorf("it took %v until they were gone, want %v at most", took, limit)
+	}
+	watched.stop(t, tookAtMost+2*longest)
 }
 
 // ofAFile returns the memory of a picker whose endpoints come from a file, in MiB.
@@ -129,6 +140,7 @@ type podChange struct {
 	endpoint string // as the log names it
 	ready    bool
 	at       time.Time // before it was written
+	written  time.Time // when the API server had said so
 }
 
 // changeMany has a hundred pods become unready, one after the other, and ready again, and cuts the watch in the middle.
@@ -143,16 +155,20 @@ func (s *space) changeMany(m *middle) (all []podChange) {
 		}
 		pod, ready := 500+i%100, i/100%2 == 1 // ten seconds lie between two changes of a pod, which none hides
 		name := fmt.Sprintf("%s-rank-0 (%s:8000)", crowdName(pod), crowdIP(pod))
-		all = append(all, podChange{name, ready, time.Now()})
+		c := podChange{endpoint: name, ready: ready, at: time.Now()}
 		s.status(crowdName(pod), crowdIP(pod), ready)
+		c.written = time.Now()
+		all = append(all, c)
 	}
 	return all
 }
 
-// late fails the test for each change that the picker took too late, as its log tells.
-func (p *picker) late(changes []podChange) {
+// late fails the test if the picker took changes too late, as its log tells. They are figures from before they were
+// written, and late by when the API server had said that they are.
+func (p *picker) late(changes []podChange, machine *lateness) {
 	p.t.Helper()
-	var took []time.Duration
+	late90, latest := machine.stop()
+	var took, after []time.Duration
 	sets := p.log.sets(p.t)
 	for _, c := range changes {
 		i := slices.IndexFunc(sets, func(e setChanged) bool {
@@ -166,17 +182,21 @@ func (p *picker) late(changes []podChange) {
 			p.t.Errorf("the log does not have the change of %s to ready: %v", c.endpoint, c.ready)
 			continue
 		}
-		took = append(took, sets[i].TS.Sub(c.at))
+		took, after = append(took, sets[i].TS.Sub(c.at)), append(after, sets[i].TS.Sub(c.written))
 	}
 	if len(took) == 0 {
 		return
 	}
 	slices.Sort(took)
-	longest := took[len(took)-1]
-	p.t.Logf("FIGURES %d changes, from before each is written until it is in force: p50 %v, p90 %v, longest %v",
-		len(took), took[len(took)/2], took[len(took)*9/10], longest)
-	if longest > lateAt {
-		p.t.Errorf("a change took %v, want %v at most", longest, lateAt)
+	slices.Sort(after)
+	p.t.Logf("FIGURES %d changes, from before each is written until it is in force: p50 %v, p90 %v, longest %v; "+
+		"the machine is late by p90 %v, longest %v", len(took), took[len(took)/2], took[len(took)*9/10],
+		took[len(took)-1], late90, latest)
+	if got, limit := after[len(after)*9/10], took90+2*late90; got > limit {
+		p.t.Errorf("p90 of the changes took %v once they were written, want %v at most", got, limit)
+	}
+	if got, limit := after[len(after)-1], tookAtMost+2*latest; got > limit {
+		p.t.Errorf("a change took %v once it was written, want %v at most", got, limit)
 	}
 }
 
@@ -250,13 +270,13 @@ func (w *pickWatch) look(p *picker, f *pickFound) {
 	}
 }
 
-func (w *pickWatch) stop(t *testing.T) {
+func (w *pickWatch) stop(t *testing.T, limit time.Duration) {
 	t.Helper()
 	close(w.ended)
 	f := <-w.found
 	t.Logf("FIGURES %d picks; one was of a pod gone for %v, the longest", f.picks, f.oldest)
-	if f.failed > 0 || f.picks < 10 || f.oldest > lateAt {
-		t.Errorf("%+v: want 10 picks or more, none failed, none of a pod gone for over %v", f, lateAt)
+	if f.failed > 0 || f.picks < 10 || f.oldest > limit {
+		t.Errorf("%+v: want 10 picks or more, none failed, none of a pod gone for over %v", f, limit)
 	}
 }
 
