@@ -121,9 +121,8 @@ func TestFileModePaysNothing(t *testing.T) {
 		ms, allocated, packages = ms+took, allocated+size, packages+1
 	}
 	t.Logf("FIGURES %d packages are initialized in %.2f ms, and allocate %d KiB", packages, ms, allocated>>10)
-	if packages == 0 || ms > 50 || allocated > 4<<20 {
-		t.Errorf("%d packages initialized for %.2f ms, %d bytes; want some, 50 ms, 4 MiB at most", packages, ms,
-			allocated)
+	if packages == 0 || allocated > 4<<20 { // how long it takes, the machine says too
+		t.Errorf("%d packages are initialized and allocate %d bytes; want some, and 4 MiB at most", packages, allocated)
 	}
 }
 
