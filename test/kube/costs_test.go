@@ -179,7 +179,8 @@ func TestPicksCostWhatThoseOfAFileDo(t *testing.T) {
 	}
 	t.Logf("FIGURES a pick takes %v of a core with pods, %v with a file of the same endpoints", each[0], each[1])
 	if least[0] > least[1]*13/10 {
-		t.Errorf("%d picks took %v of a core with pods, %v with a file: want 1.3 times at most", picks, least[0], least[1])
+		t.Errorf("%d picks took %v of a core with pods, %v with a file: want 1.3 times at most", picks, least[0],
+			least[1])
 	}
 }
 

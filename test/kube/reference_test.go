@@ -248,9 +248,10 @@ func casesOfCalls() map[string]played {
 		"B5 frame in two": {pods: uneven, ask: call("Generate", "", prompt).halved(), to: 0, body: prompt},
 		"B6 no pods, no body": {
 			ask: call("Generate", ""), refuse: none},
-		"B7 subset, the best of three": {pods: near, ask: call("Generate", "", prompt).of(0, 1, 2), to: 1, body: prompt},
-		"B8 subset of one":             {pods: near, ask: call("Generate", "", prompt).of(2), to: 2, body: prompt},
-		"B9 subset of others":          {pods: near, ask: call("Generate", "", prompt).of(stranger), refuse: none},
+		"B7 subset, the best of three": {pods: near, ask: call("Generate", "", prompt).of(0, 1, 2), to: 1,
+			body: prompt},
+		"B8 subset of one":    {pods: near, ask: call("Generate", "", prompt).of(2), to: 2, body: prompt},
+		"B9 subset of others": {pods: near, ask: call("Generate", "", prompt).of(stranger), refuse: none},
 	}
 	for name, tc := range all {
 		tc.config = calls
