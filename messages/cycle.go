@@ -172,7 +172,8 @@ type Logged struct {
 type Usage struct {
 	Source       UsageSource
 	PromptTokens int   // as reported; 0 = not reported
-	CachedTokens int   // of the prompt, as reported; 0 = not reported
+	CachedTokens int   // of the prompt, as reported
+	CachedKnown  bool  // CachedTokens was reported, be it 0; many servers report it only if they are told to
 	OutputTokens int   // as reported or estimated; with any other Source 0, which is unknown
 	OwnBytes     int64 // size of the event that carries nothing but this usage; 0 = there is no such event
 }

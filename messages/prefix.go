@@ -54,7 +54,8 @@ type ReportedPrompt struct {
 	API          API  // of the answer; servers may report cached tokens in some forms of answers alone
 	Stream       bool // the answer was server-sent events
 	PromptTokens int  // at least 1
-	CachedTokens int  // of these; 0 = none, or not reported
+	CachedTokens int  // of these
+	CachedKnown  bool // CachedTokens was reported, be it 0
 }
 
 // EndpointLeft says that an incarnation has left the pool: its blocks are to be cleared. A pool that was restarted

@@ -22,12 +22,13 @@ func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
 	s.cycle.Tell(messages.ResponseEnded{
 		ResponseBytes: 9,
 		Usage: messages.Usage{
-			Source: messages.UsageReported, PromptTokens: 9, CachedTokens: 3, OutputTokens: 4,
+			Source: messages.UsageReported, PromptTokens: 9, CachedTokens: 3, CachedKnown: true,
+			OutputTokens: 4,
 		},
 	})
 	s.stream.Got()
 	s.prefix.Got(messages.PromptEnded{Request: 7, Prompt: messages.ReportedPrompt{Stream: true, PromptTokens: 9,
-		CachedTokens: 3}})
+		CachedTokens: 3, CachedKnown: true}})
 	r := s.over(messages.NoReason)
 	if r.Status != 200 || r.Served != first || r.ResponseBytes != 9 || r.Usage.OutputTokens != 4 ||
 		r.FirstToken != 2*time.Second ||

@@ -222,6 +222,8 @@ func (m *meter) tokens(r *messages.Record) {
 	m.usage[r.Usage.Source].Inc()
 	if r.Usage.PromptTokens > 0 {
 		m.prompts.Observe(float64(r.Usage.PromptTokens))
+	}
+	if r.Usage.CachedKnown {
 		m.cachedTokens.Observe(float64(r.Usage.CachedTokens))
 	}
 	total, known := m.outputTokens[r.Usage.Source]

@@ -216,7 +216,7 @@ func used(r *requestView) string {
 	switch u.source {
 	case messages.UsageReported:
 		text := "prompt " + plural(*u.PromptTokens, "token")
-		if *u.PromptTokens > 0 {
+		if *u.PromptTokens > 0 && u.CachedTokens != nil {
 			text += fmt.Sprintf(", %d of them cached (%d%%)", *u.CachedTokens, 100**u.CachedTokens / *u.PromptTokens)
 		}
 		return text + "; output " + plural(*u.OutputTokens, "token") + "; " + response

@@ -138,7 +138,10 @@ func usage(u messages.Usage) usageView {
 	v := usageView{Source: u.Source.String(), source: u.Source}
 	switch u.Source {
 	case messages.UsageReported:
-		v.PromptTokens, v.CachedTokens, v.OutputTokens = &u.PromptTokens, &u.CachedTokens, &u.OutputTokens
+		v.PromptTokens, v.OutputTokens = &u.PromptTokens, &u.OutputTokens
+		if u.CachedKnown {
+			v.CachedTokens = &u.CachedTokens
+		}
 	case messages.UsageEstimated:
 		v.OutputTokens, v.Estimated = &u.OutputTokens, true
 	}

@@ -182,7 +182,7 @@ func answerOf(api messages.API) func(pieces ...[]byte) messages.Usage {
 			r.Write(p)
 		}
 		got := r.Usage()
-		got.Source, got.OwnBytes = messages.NoUsage, 0
+		got.Source, got.OwnBytes, got.CachedKnown = messages.NoUsage, 0, false
 		return got
 	}
 }

@@ -181,7 +181,7 @@ func TestAnswersToCalls(t *testing.T) {
 				}
 				s.Write(c.body[cut:])
 				got := s.Usage()
-				got.Source, got.OwnBytes = messages.NoUsage, 0
+				got.Source, got.OwnBytes, got.CachedKnown = messages.NoUsage, 0, false
 				if got != c.want || s.ErrorStatus() != c.status || !s.Began() {
 					t.Fatalf("cut at byte %d: %+v, error %d, began %v; want %+v, error %d", cut, got, s.ErrorStatus(),
 						s.Began(), c.want, c.status)

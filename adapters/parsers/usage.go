@@ -45,6 +45,7 @@ type reported struct {
 	prompt, output        int
 	cached                int
 	cacheRead, cacheWrite int
+	cachedKnown           bool // cached or cacheRead was named
 }
 
 // usage returns the tokens in the words of messages.
@@ -52,7 +53,7 @@ func (r *reported) usage() (u messages.Usage) {
 	if r.any {
 		u = messages.Usage{
 			Source: messages.UsageReported, PromptTokens: r.prompt + r.cacheRead + r.cacheWrite,
-			CachedTokens: max(r.cached, r.cacheRead), OutputTokens: r.output,
+			CachedTokens: max(r.cached, r.cacheRead), CachedKnown: r.cachedKnown, OutputTokens: r.output,
 		}
 	}
 	return u
@@ -69,8 +70,8 @@ const (
 	inNumber
 )
 
-// Usage returns what complete usage objects said. A field that was missing in all is zero; NoUsage = there was no
-// object.
+// Usage returns what complete usage objects said. A number that was missing in all is zero, and of the cached tokens it
+// is told that they were missing; NoUsage = there was no object.
 func (u *UsageScanner) Usage() messages.Usage {
 	usage := u.usage.usage()
 	usage.OwnBytes = u.lines.own
@@ -303,6 +304,7 @@ func (u *UsageScanner) set() {
 		return
 	}
 	*to, u.found.any, u.filled = u.number, true, true
+	u.found.cachedKnown = u.found.cachedKnown || to == &u.found.cached || to == &u.found.cacheRead
 }
 
 // field returns where the number goes that the last key names; nil = it is none of those that are wanted.

@@ -26,7 +26,10 @@ func scan(pieces ...[]byte) messages.Usage {
 		got.Source != messages.UsageReported {
 		panic(fmt.Sprintf("%+v is not called reported", got))
 	}
-	got.Source = messages.NoUsage // that of an object of zeros is reported too
+	if got.CachedTokens > 0 && !got.CachedKnown {
+		panic(fmt.Sprintf("the cached tokens of %+v are not called known", got))
+	}
+	got.Source, got.CachedKnown = messages.NoUsage, false // those of an object of zeros are reported too
 	return got
 }
 
@@ -171,6 +174,47 @@ func TestUsageForms(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { checkCuts(t, scan, []byte(tt.body), tt.want) })
+	}
+}
+
+// Cached tokens that a server does not report are not 0.
+func TestUnknownCachedTokens(t *testing.T) {
+	for name, c := range map[string]struct {
+		body string
+		want bool
+	}{
+		"none":              {`{"usage":{"prompt_tokens":5}}`, false},
+		"no details":        {`{"usage":{"prompt_tokens":5,"prompt_tokens_details":null}}`, false},
+		"null":              {`{"usage":{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":null}}}`, false},
+		"empty details":     {`{"usage":{"prompt_tokens":5,"prompt_tokens_details":{}}}`, false},
+		"zero":              {`{"usage":{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":0}}}`, true},
+		"zero in responses": {`{"usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":0}}}`, true},
+		"zero in messages":  {`{"usage":{"input_tokens":5,"cache_read_input_tokens":0}}`, true},
+		"written alone":     {`{"usage":{"input_tokens":5,"cache_creation_input_tokens":5}}`, false},
+		"in a later object": {"data: {\"usage\":{\"output_tokens\":5}}\r\n\r\n" +
+			"data:{\"usage\":{\"cache_read_input_tokens\":0}}", true},
+		"in an earlier one":  {`{"usage":{"cache_read_input_tokens":0}} {"usage":{"output_tokens":5}}`, true},
+		"in one that is cut": {`{"usage":{"prompt_tokens":5}} {"usage":{"cache_read_input_tokens":0,`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkCuts(t, func(pieces ...[]byte) bool {
+				var u parsers.UsageScanner
+				for _, p := range pieces {
+					u.Write(p)
+				}
+				return u.Usage().CachedKnown
+			}, []byte(c.body), c.want)
+		})
+	}
+	for file, want := range map[string]bool{
+		"vllm_chat": false, "vllm_messages": false, "vllm_generate": true, "vllm_generate_stream": true,
+		"vllm_messages_cached_stream": true, "vllm_responses_cached": true, "llamacpp_chat_stream_usage": true,
+	} {
+		_, body := capture(t, "testdata/captures/"+file+".txt")
+		var u parsers.UsageScanner
+		if u.Write(body); u.Usage().CachedKnown != want {
+			t.Errorf("%s: cached tokens are known: %t, want %t", file, !want, want)
+		}
 	}
 }
 

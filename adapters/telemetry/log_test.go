@@ -314,10 +314,14 @@ func TestLineSaysHowTokensAreKnown(t *testing.T) {
 		"reported": {
 			messages.Record{
 				Headers: time.Second, FirstToken: 2 * time.Second, PromptTokens: 9,
-				Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 7},
+				Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 7, CachedKnown: true},
 			},
 			map[string]any{"usage": "reported", "prompt_tokens": 7.0, "cached_tokens": 0.0, "output_tokens": 0.0,
 				"ttft": 2.0, "response_headers": 1.0},
+		},
+		"reported, without cached tokens": {
+			messages.Record{Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 7}},
+			map[string]any{"usage": "reported", "prompt_tokens": 7.0, "output_tokens": 0.0},
 		},
 		"estimated": {
 			messages.Record{Headers: time.Second, PromptTokens: 9,

@@ -85,8 +85,10 @@ func appendKnown(fields []zap.Field, r *messages.Record) []zap.Field {
 	}
 	u := &r.Usage
 	if u.Source == messages.UsageReported {
-		return append(fields, zap.Int("prompt_tokens", u.PromptTokens), zap.Int("cached_tokens", u.CachedTokens),
-			zap.Int("output_tokens", u.OutputTokens))
+		if u.CachedKnown {
+			fields = append(fields, zap.Int("cached_tokens", u.CachedTokens))
+		}
+		return append(fields, zap.Int("prompt_tokens", u.PromptTokens), zap.Int("output_tokens", u.OutputTokens))
 	}
 	if r.PromptTokens > 0 {
 		fields = append(fields, zap.Int("prompt_tokens_estimated", r.PromptTokens))

@@ -192,7 +192,7 @@ func stream(t testing.TB) []byte {
 func TestAnswers(t *testing.T) {
 	reported := func(prompt, cached, output int) messages.Usage {
 		return messages.Usage{
-			Source:       messages.UsageReported,
+			Source: messages.UsageReported, CachedKnown: true,
 			PromptTokens: prompt,
 			CachedTokens: cached,
 			OutputTokens: output,

@@ -249,7 +249,8 @@ func (p *answerPart) varint(num int, v uint64) {
 	default:
 		return
 	}
-	found.Source = messages.UsageReported
+	// Of what proto3 leaves out the value is 0, and the service sets cached_tokens whenever it sets the others.
+	found.Source, found.CachedKnown = messages.UsageReported, true
 }
 
 func (p *answerPart) begins(int)        {}
