@@ -14,38 +14,71 @@ import (
 	"go.uber.org/zap"
 )
 
-// gcRoom is how many bytes of garbage may gather between two collections where the heap is small. By Go's default it
-// may be as much as is live, so that a small heap under load would be collected many times a second. The memory that
-// this costs does not grow with the heap.
-const gcRoom = 64 << 20
+const (
+	// gcRoom is how many bytes of garbage may gather between two collections where the heap is small and fills soon.
+	// By Go's default it may be as much as is live, so that a small heap under load would be collected many times a
+	// second. The memory that this costs does not grow with the heap.
+	gcRoom = 64 << 20
 
-// roomyGC sets, after each collection, how much garbage may gather until the next one: gcRoom, or as much as the
+	// leastRoom is how many may gather where garbage comes slowly, as that of a thousand pods of which ten change in a
+	// second. There collections are rare anyway, and room would be memory that is held for nothing.
+	leastRoom = 16 << 20
+
+	// gcEvery is for how long garbage may gather, between these two bounds. A collection takes some 10 ms of a core, so
+	// that it costs a percent of one at most, and no more than before under load.
+	gcEvery = time.Second
+)
+
+// roomyGC sets, after each collection, how much garbage may gather until the next one: room, or as much as the
 // collector has to scan. Bodies may be most of what is live, but have no pointers: to let garbage grow as large as
-// they are would cost memory and save no work. $GOGC wins over this, and the memory limit still holds.
-func roomyGC() {
+// they are would cost memory and save no work. It ends with ctx. $GOGC wins over this, and the memory limit still holds.
+func roomyGC(ctx context.Context) {
 	if os.Getenv("GOGC") == "" {
-		setGC(100)
+		setGC(ctx, collection{percent: 100})
 	}
 }
 
-// setGC sets the percentage, and sets it anew after each collection; percent is the one in force.
-func setGC(percent int) {
-	heap := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"}}
+// collection is what is known once garbage was collected. The zero time is for the start of the process.
+type collection struct {
+	percent   int    // in force until the next one
+	allocated uint64 // bytes, since the start of the process
+	at        time.Time
+}
+
+// setGC sets the percentage, and sets it anew after each collection.
+func setGC(ctx context.Context, before collection) {
+	heap := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"}, {Name: "/gc/heap/allocs:bytes"},
+	}
 	metrics.Read(heap)
+	now := collection{before.percent, heap[2].Value.Uint64(), time.Now()}
 	want := 400
 	if live, scanned := heap[0].Value.Uint64(), heap[1].Value.Uint64(); live > 0 {
-		room := uint64(gcRoom)
+		room := uint64(leastRoom)
+		if !before.at.IsZero() {
+			room = roomFor(now.allocated-before.allocated, now.at.Sub(before.at))
+		}
 		if live > 2*gcRoom {
-			room /= 2 // a burst is collected late: what is set here counts from the next collection on
+			room = min(room, gcRoom/2) // a burst is collected late: what is set here counts from the next one on
 		}
 		want = int(min(max(100*max(room, scanned)/live, 5), 400))
 	}
-	if want < percent-percent/10 || want > percent+percent/10 { // each change stops the world for a moment
+	if want < now.percent-now.percent/10 || want > now.percent+now.percent/10 { // each stops the world for a moment
 		debug.SetGCPercent(want)
-		percent = want
+		now.percent = want
 	}
 	collected := new(struct{ _ *byte }) // its finalizer runs after the next collection
-	runtime.SetFinalizer(collected, func(any) { setGC(percent) })
+	runtime.SetFinalizer(collected, func(any) {
+		if ctx.Err() == nil {
+			setGC(ctx, now)
+		}
+	})
+}
+
+// roomFor returns how much garbage may gather in a process that allocated so much in a time.
+func roomFor(allocated uint64, took time.Duration) uint64 {
+	inTime := float64(allocated) * float64(gcEvery) / float64(max(took, 1))
+	return uint64(min(max(inTime, leastRoom), gcRoom))
 }
 
 // cgroupShare is the share of the cgroup's memory limit, in percent, that the Go runtime keeps within. The rest is for

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"math"
+	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strconv"
 	"testing"
 	"time"
@@ -59,6 +61,60 @@ func TestMemoryLimitOfTheCgroupIsTheCollectors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What comes slowly is collected sooner, and under load collections are no more frequent than the room allows.
+func TestRoomFollowsHowFastGarbageComes(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		allocated uint64
+		took      time.Duration
+		want      uint64
+	}{
+		"nothing": {0, time.Minute, leastRoom}, "a little": {16 * mib, 10 * time.Second, leastRoom},
+		"pods that change": {16 * mib, time.Second, leastRoom}, "more": {16 * mib, time.Second / 2, 32 * mib},
+		"load": {16 * mib, 100 * time.Millisecond, gcRoom}, "much load": {gcRoom, 100 * time.Millisecond, gcRoom},
+		"less": {gcRoom, 2 * time.Second, 32 * mib}, "at once": {mib, 0, gcRoom},
+	} {
+		if got := roomFor(c.allocated, c.took); got != c.want {
+			t.Errorf("%s: %d MiB, want %d", name, got/mib, c.want/mib)
+		}
+	}
+}
+
+// garbage keeps an allocation from being left out.
+var garbage []byte
+
+// The collector itself keeps to it: a process that allocates slowly holds little garbage.
+func TestLittleGarbageGathersSlowly(t *testing.T) {
+	if os.Getenv("GOGC") != "" {
+		t.Skip("$GOGC is set")
+	}
+	const live, step = 40 << 20, 256 << 10
+	kept := make([]*[1 << 10]*byte, live>>13) // with pointers, as what is live has
+	for i := range kept {
+		kept[i] = new([1 << 10]*byte)
+	}
+	before := debug.SetGCPercent(100)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	setGC(t.Context(), collection{percent: 100})
+	runtime.GC()
+	<-time.After(100 * time.Millisecond) // finalizers have run
+	heapNow := func() uint64 {
+		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(s)
+		return s[0].Value.Uint64()
+	}
+	floor, most := heapNow(), uint64(0)
+	for range 300 { // 75 MiB, 25 in a second
+		garbage = make([]byte, step)
+		most = max(most, heapNow())
+		<-time.After(10 * time.Millisecond)
+	}
+	if over := most - floor; over > (gcRoom+2*leastRoom)/2 {
+		t.Errorf("%d MiB of garbage gathered, want about %d", over>>20, leastRoom>>20)
+	}
+	runtime.KeepAlive(kept)
 }
 
 func TestMemoryIsGivenBackAfterABurst(t *testing.T) {

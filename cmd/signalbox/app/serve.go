@@ -59,11 +59,11 @@ func serve(ctx context.Context, o *options) error {
 }
 
 // startBounded starts the server of a process that does nothing else, and bounds the memory of the process: garbage
-// may gather up to gcRoom, memory that a burst took is given back until ctx is done, and the limit of the cgroup
-// holds.
+// may gather up to leastRoom or gcRoom, memory that a burst took is given back until ctx is done, and the limit of the
+// cgroup holds.
 func startBounded(ctx context.Context, o *options) (*server, error) {
 	signal.Ignore(syscall.SIGPIPE) // a reader of our output may leave: requests go on
-	roomyGC()
+	roomyGC(ctx)
 	go giveBack(ctx)
 	s, err := start(ctx, o)
 	if err != nil {
