@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
 // object is any object of the API server. Its spec and status stay undecoded, so that one object with a field of the
@@ -69,16 +70,23 @@ type wholes struct {
 	Items []whole `json:"items"`
 }
 
-// UnmarshalJSON keeps the text, and reads the metadata alone.
+// UnmarshalJSON keeps the text, and reads what the reflector needs of the metadata. It takes any text: an API server of
+// somebody's own may answer objects of any form, of which one must not hide the others. What it cannot read is empty.
 func (w *whole) UnmarshalJSON(text []byte) error {
+	*w = whole{text: bytes.Clone(text)}
 	var known struct {
-		metav1.TypeMeta `json:",inline"`
-		Metadata        metav1.ObjectMeta `json:"metadata"`
+		Metadata map[string]json.RawMessage `json:"metadata"`
 	}
-	if err := json.Unmarshal(text, &known); err != nil {
-		return err
+	if json.Unmarshal(text, &known) != nil {
+		return nil // it has no name, by which it is left out
 	}
-	w.TypeMeta, w.ObjectMeta, w.text = known.TypeMeta, known.Metadata, bytes.Clone(text)
+	for key, value := range map[string]*string{
+		"name": &w.Name, "namespace": &w.Namespace, "resourceVersion": &w.ResourceVersion,
+	} {
+		if json.Unmarshal(known.Metadata[key], value) != nil {
+			*value = ""
+		}
+	}
 	return nil
 }
 
@@ -228,6 +236,7 @@ func (d *Discovery) wantObjects(ctx context.Context, kinds []Kind) {
 			d.problems.over(verb + " " + f.source.of.String())
 		}
 		d.problems.over(aboutSize(f.source.of))
+		d.problems.over(aboutNames(f.source.of))
 	}
 	for k := range missing {
 		d.followKind(ctx, k)
@@ -328,16 +337,31 @@ func (d *Discovery) takeObject(ctx context.Context, w word, view *objectView) {
 	case well:
 		d.problems.over(w.verb + " " + of.String())
 	case listed:
+		d.problems.over(aboutNames(of))
 		view.all, view.dirty = make(map[string]json.RawMessage, len(w.objects)), true
 		for i, o := range w.objects {
-			view.all[o.Name] = w.texts[i]
+			d.putObject(of, view, o.Name, w.texts[i])
 		}
 	case stored:
-		view.all[w.objects[0].Name], view.dirty = w.texts[0], true
+		d.putObject(of, view, w.objects[0].Name, w.texts[0])
 	case removed:
 		delete(view.all, w.objects[0].Name)
 		view.dirty = true
 	}
+}
+
+// aboutNames is what the problem is about that objects have no name.
+func aboutNames(r resource) string { return "names of " + r.String() }
+
+// putObject puts an object into those that are known. One without a name cannot be of an endpoint, and is left out.
+func (d *Discovery) putObject(of resource, view *objectView, name string, object json.RawMessage) {
+	if name == "" {
+		const shown = 100 // bytes
+		d.problems.note(aboutNames(of), of, invalid{fmt.Errorf("%s: an object has no metadata.name that is a text: %s",
+			of, clip.Bytes(string(object), shown))})
+		return
+	}
+	view.all[name], view.dirty = object, true
 }
 
 // tellObjects has the objects of those kinds told that may have changed.
@@ -378,7 +402,8 @@ func documentOf(all map[string]json.RawMessage) []byte {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(strconv.Quote(name)) // of letters, digits, dots, hyphens and the like
+		key, _ := json.Marshal(name) // a text has no error
+		b.Write(key)
 		b.WriteByte(':')
 		b.Write(all[name])
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/client-go/rest"
 )
 
 // hint is a kind of objects with a namespace, and rack is one without.
@@ -172,4 +173,97 @@ func TestObjectsThatAreTooLarge(t *testing.T) {
 	s.put(hintsPath, "h", hintOf(2))
 	s.objectsAre(x, hint, "map[h:{Hint 2}]")
 	s.reports("")
+}
+
+// oddObjects are objects of forms that an API server of somebody's own may answer, and whether they have a name.
+var oddObjects = map[string]bool{
+	`null`: false, `5`: false, `"text"`: false, `[]`: false, `[null]`: false, `{}`: false, `{"metadata":null}`: false,
+	`{"metadata":"x"}`: false, `{"metadata":[{"name":"x"}]}`: false, `{"metadata":{"name":7}}`: false,
+	`{"metadata":{"name":null,"labels":[]}}`: false, `{"kind":5,"apiVersion":[],"metadata":{"name":"k"}}`: true,
+	`{"metadata":{"name":"labels","labels":"x","annotations":[null]}}`:                       true,
+	`{"metadata":{"name":"times","creationTimestamp":"soon","deletionTimestamp":{}}}`:        true,
+	`{"metadata":{"name":"owners","ownerReferences":5,"finalizers":{},"managedFields":"x"}}`: true,
+	`{"metadata":{"name":"version","resourceVersion":9,"uid":[]},"spec":[null],"status":7}`:  true,
+	`{"metadata":{"name":"\u0007\"é"},"spec":{"list":[null,{"a":[null]}]}}`:                  true,
+}
+
+// Objects of the oddest forms neither hide the others nor end the process; those without a name are named by their text.
+func TestOddObjectsHurtNoOther(t *testing.T) {
+	s, x := newObjectScene(t)
+	s.define()
+	var items []string
+	names := 0
+	for o, named := range oddObjects {
+		items = append(items, o)
+		if named {
+			names++
+		}
+	}
+	items = append(items, `{"kind":"Hint","metadata":{"name":"good"},"spec":"fine"}`)
+	s.odd = map[string]string{hintsPath: "[" + strings.Join(items, ",") + "]"}
+	var document []byte
+	var mu sync.Mutex
+	s.TellObjects(func(_ Kind, text []byte, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if document = text; err != nil {
+			t.Error(err)
+		}
+	})
+	s.FollowObjects([]Kind{hint})
+	s.run()
+	s.reports("hints.example.com: an object has no metadata.name that is a text: ")
+	var all map[string]any
+	s.until("the objects", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return document != nil && json.Unmarshal(document, &all) == nil
+	})
+	if len(all) != names+1 || all["good"].(map[string]any)["spec"] != "fine" || all["\a\"é"] == nil {
+		t.Errorf("%d objects, want %d: %v", len(all), names+1, all)
+	}
+	s.tells("a-rank-0 10.0.0.1:8000")
+	s.lacks("")
+	x.take(hint, nil, nil)
+}
+
+// FuzzObjects looks that no object, whatever its form, spoils a list, or makes a document that is none.
+func FuzzObjects(f *testing.F) {
+	for o := range oddObjects {
+		f.Add([]byte(o))
+	}
+	f.Fuzz(func(t *testing.T, o []byte) {
+		if !json.Valid(o) {
+			return // no JSON has it in a list
+		}
+		list := wholes{}
+		text := `{"items":[` + string(o) + `,{"metadata":{"name":"good"}}]}`
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		d, err := Open(Config{Cluster: &rest.Config{Host: "http://127.0.0.1:1"}, Namespace: "n",
+			Target: Target{Selector: "a=b", Ports: []int{1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := resource{name: "hints", kind: "Hint", optional: true, whole: true}
+		view := &objectView{kind: hint, follower: &follower{source: &source{of: of}}, next: make(chan telling, 1)}
+		d.objects.by = map[*follower]*objectView{view.follower: view}
+		w := word{follower: view.follower, kind: listed}
+		for i := range list.DeepCopyObject().(*wholes).Items {
+			if err := w.add(&list.Items[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.takeObject(t.Context(), w, view)
+		for _, kind := range []wordKind{stored, removed, stored} {
+			d.takeObject(t.Context(), word{follower: view.follower, kind: kind, objects: w.objects[:1],
+				texts: w.texts[:1]}, view)
+		}
+		d.tellObjects()
+		var all map[string]json.RawMessage
+		if got := <-view.next; json.Unmarshal(got.document, &all) != nil || all["good"] == nil {
+			t.Fatalf("%s becomes %s", o, got.document)
+		}
+	})
 }

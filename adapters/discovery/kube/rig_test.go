@@ -40,7 +40,8 @@ type fake struct {
 	lasts   []string // how long each watch may last, in seconds
 	// of resources beside pods and pools
 	installed map[string]bool
-	others    map[string]text // answers of other paths: what versions have, and kinds of lists
+	others    map[string]text   // answers of other paths: what versions have, and kinds of lists
+	odd       map[string]string // the items of lists by path, as they are
 }
 
 // text is an object as JSON has it.
@@ -123,7 +124,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	refusal, version, oldest := f.refusal, f.version, f.oldest
 	kind, group, there := f.kindAt(r.URL.Path)
-	other := f.others[r.URL.Path]
+	other, odd := f.others[r.URL.Path], f.odd[r.URL.Path]
 	matching := matchFunc(q.Get("labelSelector"), q.Get("fieldSelector"))
 	var items []text
 	for _, o := range f.all[r.URL.Path] {
@@ -146,6 +147,9 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"code": http.StatusGone, "reason": string(metav1.StatusReasonExpired), "message": "too old"})
 	case verb == "watch ":
 		f.watch(w, r, from, matching)
+	case odd != "":
+		answer(w, http.StatusOK, text{"kind": kind + "List", "apiVersion": group, "items": json.RawMessage(odd),
+			"metadata": text{"resourceVersion": strconv.Itoa(version)}})
 	default:
 		answer(w, http.StatusOK, text{"kind": kind + "List", "apiVersion": group, "items": items,
 			"metadata": text{"resourceVersion": strconv.Itoa(version)}})
