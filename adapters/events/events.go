@@ -57,7 +57,8 @@ const (
 	burst, every = 10, time.Minute
 	// repeatAfter is how long the same is not said again, unless it is a state of the pool that has lasted for settled.
 	repeatAfter = 10 * time.Minute
-	// settled is how long a state lasts that is said although it was said before, and how often such a one is looked for.
+	// settled is how long a state lasts that is said although it was said before, and how often such a one is looked
+	// for.
 	settled = time.Minute
 	// mostSaid bounds what is remembered of what was said.
 	mostSaid = 64
@@ -210,8 +211,8 @@ func (e *Events) take(n note) {
 	e.put(n)
 }
 
-// settle writes the state of the pool if it has lasted, and the last Event says another one: it was left out because the
-// pool had changed too often, or could not be written.
+// settle writes the state of the pool if it has lasted, and the last Event says another one: it was left out because
+// the pool had changed too often, or could not be written.
 func (e *Events) settle(now time.Time) {
 	if n := e.states.due; n != nil && now.Sub(n.at) >= settled {
 		e.limit.unsay(*n)

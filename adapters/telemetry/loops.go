@@ -137,8 +137,8 @@ func (c *collector) endpoints(ch chan<- prometheus.Metric) {
 	}
 }
 
-// namesOf returns what stands for each endpoint in the metrics of the reference: its name, such as vllm-0-rank-0, or its
-// address where it has none or shares it with one of another namespace. No two series may have the same labels.
+// namesOf returns what stands for each endpoint in the metrics of the reference: its name, such as vllm-0-rank-0, or
+// its address where it has none or shares it with one of another namespace. No two series may have the same labels.
 func namesOf(all []*endpoints.Endpoint) (names []string) {
 	uses := make(map[string]int, len(all))
 	for _, e := range all {

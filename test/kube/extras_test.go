@@ -110,16 +110,16 @@ func TestObjectivesAndRewritesOfV1(t *testing.T) {
 		}
 	}
 	path := "/apis/" + group + "/v1/namespaces/" + s.name + "/"
-	make := func(plural, name string, spec object) {
+	create := func(plural, name string, spec object) {
 		s.must(http.MethodPost, path+plural, "", object{
 			"apiVersion": group + "/v1", "kind": kinds[plural], "metadata": object{"name": name}, "spec": spec,
 		})
 	}
-	make("inferenceobjectives", "listed", object{
+	create("inferenceobjectives", "listed", object{
 		"priority": 4, "poolRefs": []object{{"name": "qwen"}, {"name": "llama"}},
 	})
-	make("inferenceobjectives", "elsewhere", object{"priority": 5, "poolRefs": []object{{"name": "qwen"}}})
-	make("inferencemodelrewrites", "selected", object{
+	create("inferenceobjectives", "elsewhere", object{"priority": 5, "poolRefs": []object{{"name": "qwen"}}})
+	create("inferencemodelrewrites", "selected", object{
 		"poolSelector": object{"matchLabels": object{"tier": "gold"}},
 		"rules": []object{{
 			"matches": []object{{"model": object{"value": "m"}}}, "targets": []object{{"modelRewrite": "n"}},

@@ -77,17 +77,18 @@ func (w *whole) UnmarshalJSON(text []byte) error {
 	var known struct {
 		Metadata map[string]json.RawMessage `json:"metadata"`
 	}
-	if json.Unmarshal(text, &known) != nil {
-		return nil // it has no name, by which it is left out
-	}
-	for key, value := range map[string]*string{
-		"name": &w.Name, "namespace": &w.Namespace, "resourceVersion": &w.ResourceVersion,
-	} {
-		if json.Unmarshal(known.Metadata[key], value) != nil {
-			*value = ""
-		}
-	}
+	_ = json.Unmarshal(text, &known) // one that has no name is left out
+	w.Name, w.Namespace = textOf(known.Metadata["name"]), textOf(known.Metadata["namespace"])
+	w.ResourceVersion = textOf(known.Metadata["resourceVersion"])
 	return nil
+}
+
+// textOf returns a JSON string; "" = it is none.
+func textOf(raw json.RawMessage) (text string) {
+	if json.Unmarshal(raw, &text) != nil {
+		return ""
+	}
+	return text
 }
 
 // DeepCopyObject makes whole a runtime.Object.

@@ -187,7 +187,8 @@ var oddObjects = map[string]bool{
 	`{"metadata":{"name":"\u0007\"é"},"spec":{"list":[null,{"a":[null]}]}}`:                  true,
 }
 
-// Objects of the oddest forms neither hide the others nor end the process; those without a name are named by their text.
+// Objects of the oddest forms neither hide the others nor end the process; those without a name are named by their
+// text.
 func TestOddObjectsHurtNoOther(t *testing.T) {
 	s, x := newObjectScene(t)
 	s.define()

@@ -31,7 +31,8 @@ const (
 
 // roomyGC sets, after each collection, how much garbage may gather until the next one: room, or as much as the
 // collector has to scan. Bodies may be most of what is live, but have no pointers: to let garbage grow as large as
-// they are would cost memory and save no work. It ends with ctx. $GOGC wins over this, and the memory limit still holds.
+// they are would cost memory and save no work. It ends with ctx. $GOGC wins over this, and the memory limit still
+// holds.
 func roomyGC(ctx context.Context) {
 	if os.Getenv("GOGC") == "" {
 		setGC(ctx, collection{percent: 100})
