@@ -52,7 +52,7 @@ var contracts = map[string]contract{
 		file: "engine/schedule/run.go", was: "r.place, r.shared = r.screened, false", is: "r.own.outdate()",
 	}, "engine/schedule", "TestScreeners"},
 	"plugins share their private slots": {fault{
-		file: "engine/schedule/points.go", was: "values[p.after-1] = value", is: "values[0] = value",
+		file: "engine/schedule/schedule.go", was: "values[p.after-1] = value", is: "values[0] = value",
 	}, "engine/schedule", "TestPlugins"},
 	"the values of a producer outlive the request": {fault{
 		file: "engine/schedule/points.go", was: "[slot][i] = math.NaN()", is: "[slot][i] += math.Trunc(0)",
