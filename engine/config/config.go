@@ -340,7 +340,7 @@ type targetSection struct {
 
 // requestSection says how requests are read.
 type requestSection struct {
-	// Parsers read the bodies of requests; none = openai-parser.
+	// Parsers read the bodies of requests; none = openai-parser, anthropic-parser, vllmhttp-parser, passthrough-parser.
 	Parsers []pluginRef `json:"parsers"`
 	// PropagatePriority writes the request's priority into its body, for the model server to schedule by, in the place
 	// of one that the client sent. An endpoint whose engine label says vllm gets it negated, as vLLM has it.

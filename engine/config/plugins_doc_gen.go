@@ -438,7 +438,7 @@ var sectionDocs = map[string]string{
 	"bandSection.orderingPolicyRef":                  "Names the policy that chooses the request of a flow whose turn it is.",
 	"bandSection.minShare":                           "The share of dispatches that the band's requests get at least while they wait, ahead of those of higher priority, from 0 to below 1; 0 = none. The shares of all bands are below 1 together.",
 	"pluginRef.pluginRef":                            "The name of a plugin, which is its type unless it has another.",
-	"requestSection.parsers":                         "Read the bodies of requests; none = openai-parser.",
+	"requestSection.parsers":                         "Read the bodies of requests; none = openai-parser, anthropic-parser, vllmhttp-parser, passthrough-parser.",
 	"requestSection.propagatePriority":               "Writes the request's priority into its body, for the model server to schedule by, in the place of one that the client sent. An endpoint whose engine label says vllm gets it negated, as vLLM has it.",
 	"requestSection.trust":                           "Says who may set the headers by which a request names its flow, its objective and its deadlines, those of agent-identity included: every client (header), a filter of the proxy (envoy-metadata), by fields of the metadata envoy.lb that are named like the headers, or clients of proxies with certain certificates (mtls). What others set has no effect and is removed.",
 	"requestSection.trustedProxies":                  "Names in the certificates of these proxies: a URI, a DNS name or the common name; with mtls alone, which needs at least one.",
