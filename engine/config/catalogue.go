@@ -272,6 +272,12 @@ type Plugin struct {
 	Type       string
 	Text       string // what the plugin does
 	Parameters []Parameter
+
+	// Of plugins that are built in:
+
+	Reads, Writes []string // attributes and headers, as a list has them
+	Cost          string   // for each candidate, in nanoseconds; "" = it does not run over candidates
+	Source        string   // the file that declares it
 }
 
 // Parameter is one parameter of a plugin.
@@ -279,6 +285,7 @@ type Parameter struct {
 	Name    string // a path, such as matchExpressions[].key
 	Kind    string
 	Default string // as a file has it; "" = empty, or none
+	Range   string // the values that it may have, such as "0 to 1"; "" = any
 	Text    string
 	Effect  string // "" = it works; "warning" = it is read and has no effect; "none" = only its default is accepted
 }
@@ -353,4 +360,32 @@ var removed = map[string]string{
 	"precise-prefix-cache-scorer": "write prefix-cache-scorer",
 	"prefill-header-handler":      "leave it out, the profile handler sets this header",
 	"tokenizer":                   "write token-producer",
+}
+
+// Facts returns what is known of a plugin beside its text and parameters, each a sentence in Markdown.
+func (p *Plugin) Facts() (lines []string) {
+	for _, list := range []struct {
+		verb string
+		of   []string
+	}{{"Reads ", p.Reads}, {"Writes ", p.Writes}} {
+		if len(list.of) > 0 {
+			lines = append(lines, list.verb+strings.Join(list.of, ", ")+".")
+		}
+	}
+	last := "Source: `" + p.Source + "`."
+	if p.Cost != "" {
+		last = "Takes " + p.Cost + " ns for each candidate. " + last
+	}
+	if p.Source == "" {
+		return lines
+	}
+	return append(lines, last)
+}
+
+// Allowed returns the values that a parameter may have, unless its text has them already.
+func (q *Parameter) Allowed() string {
+	if strings.Contains(q.Text, q.Range) {
+		return ""
+	}
+	return q.Range
 }

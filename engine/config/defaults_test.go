@@ -79,14 +79,16 @@ func TestPluginsPageHasTheDefaultsOfTheCode(t *testing.T) {
 
 // sectionDefaults has each default that the documentation of the sections tells of, with what the file below has then.
 var sectionDefaults = map[string]struct{ says, shown string }{
-	"entrySection.weight":                   {"absent = 1.", "  - pluginRef: queue-scorer\n    weight: 1\n"},
-	"targetSection.weight":                  {"absent = 1.", "    - weight: 1\n      modelRewrite: a\n"},
-	"flowControlSection.maxBytes":           {"0 = no bound.", "flowControl:\n  maxBytes: 0\n  maxRequests: 0\n"},
-	"flowControlSection.maxRequests":        {"0 = no bound.", "flowControl:\n  maxBytes: 0\n  maxRequests: 0\n"},
-	"bandSection.maxBytes":                  {"0 = 1G.", "  - priority: 0\n    maxBytes: 1000000000\n"},
-	"bandSection.maxRequests":               {"0 = 5000.", "    maxRequests: 5000\n    defaultRequestTTL: 7s\n"},
-	"bandSection.minShare":                  {"0 = none.", "    minShare: 0\n"},
-	"bandSection.defaultRequestTTL":         {"absent = the section's.", "    maxRequests: 5000\n    defaultRequestTTL: 7s\n"},
+	"entrySection.weight":            {"absent = 1.", "  - pluginRef: queue-scorer\n    weight: 1\n"},
+	"targetSection.weight":           {"absent = 1.", "    - weight: 1\n      modelRewrite: a\n"},
+	"flowControlSection.maxBytes":    {"0 = no bound.", "flowControl:\n  maxBytes: 0\n  maxRequests: 0\n"},
+	"flowControlSection.maxRequests": {"0 = no bound.", "flowControl:\n  maxBytes: 0\n  maxRequests: 0\n"},
+	"bandSection.maxBytes":           {"0 = 1G.", "  - priority: 0\n    maxBytes: 1000000000\n"},
+	"bandSection.maxRequests":        {"0 = 5000.", "    maxRequests: 5000\n    defaultRequestTTL: 7s\n"},
+	"bandSection.minShare":           {"0 = none.", "    minShare: 0\n"},
+	"bandSection.defaultRequestTTL": {
+		"absent = the section's.", "    maxRequests: 5000\n    defaultRequestTTL: 7s\n",
+	},
 	"dataLayerSection.injectDefaults":       {"absent = true.", "  - pluginRef: metrics-data-source\n"},
 	"dataLayerV1Alpha1.injectDefaults":      {"absent = true.", "  - pluginRef: metrics-data-source\n"},
 	"flowControlSection.saturationDetector": {"absent = learning-detector.", "    pluginRef: learning-detector\n"},
@@ -102,9 +104,11 @@ var sectionDefaults = map[string]struct{ says, shown string }{
 		"  - pluginRef: openai-parser\n  - pluginRef: anthropic-parser\n  - pluginRef: vllmhttp-parser\n" +
 			"  - pluginRef: passthrough-parser\n",
 	},
-	"pluginSection.name":       {"empty = its type.", "- name: queue-scorer\n  type: queue-scorer\n"},
-	"ruleSection.matches":      {"none = all.", "  - matches: []\n"},
-	"sourceSection.extractors": {"none = the extractor of the source's type.", "    - pluginRef: core-metrics-extractor\n"},
+	"pluginSection.name":  {"empty = its type.", "- name: queue-scorer\n  type: queue-scorer\n"},
+	"ruleSection.matches": {"none = all.", "  - matches: []\n"},
+	"sourceSection.extractors": {
+		"none = the extractor of the source's type.", "    - pluginRef: core-metrics-extractor\n",
+	},
 }
 
 // What the documentation of the sections says of defaults is what a file without these keys is read as.

@@ -55,9 +55,7 @@ func showPlugin(w io.Writer, catalogue *config.Catalogue, name string) error {
 				continue
 			}
 			_, _ = fmt.Fprintf(w, "%s (%s)\n\n%s", p.Type, f.Name, paragraphs(p.Text))
-			for _, q := range p.Parameters {
-				_, _ = fmt.Fprintf(w, "\n  %s  %s, default %q\n%s", q.Name, q.Kind, q.Default, filled(q.Text, "      "))
-			}
+			showFacts(w, &p)
 			return nil
 		}
 	}
@@ -66,4 +64,21 @@ func showPlugin(w io.Writer, catalogue *config.Catalogue, name string) error {
 		hint = didYouMean([]string{nearest})
 	}
 	return fmt.Errorf("no plugin type %q%s; signalbox plugins lists them", name, hint)
+}
+
+// showFacts writes what is known of a plugin beside its text.
+func showFacts(w io.Writer, p *config.Plugin) {
+	for _, line := range p.Facts() {
+		_, _ = fmt.Fprintf(w, "\n%s", paragraphs(strings.ReplaceAll(line, "`", "")))
+	}
+	if p.Cost != "" {
+		_, _ = fmt.Fprintf(w, "\n%s", paragraphs("Measured: "+config.CostsMeasured+"."))
+	}
+	for _, q := range p.Parameters {
+		text := q.Text
+		if allowed := q.Allowed(); allowed != "" {
+			text = strings.TrimSpace(text + " Values: " + allowed + ".")
+		}
+		_, _ = fmt.Fprintf(w, "\n  %s  %s, default %q\n%s", q.Name, q.Kind, q.Default, filled(text, "      "))
+	}
 }

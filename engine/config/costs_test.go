@@ -1,0 +1,157 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// A plugin is measured with so many endpoints.
+const (
+	costCandidates = 100
+	costBatch      = 50 // calls that are measured together
+)
+
+// costParameters are those of plugins that do nothing, or do not run, without.
+var costParameters = map[string]string{
+	"endpoint-attribute-filter": `{"attributeKey": "waiting-requests", "algorithm": {"threshold": ` +
+		`{"operator": "LessThan", "value": 5}}}`,
+	"endpoint-attribute-scorer":    `{"attributeKey": "waiting-requests"}`,
+	"header-label-affinity-scorer": `{"headerName": "x-region", "labelKey": "region"}`,
+	"label-selector-filter":        `{"matchLabels": {"region": "a"}}`,
+	"utilization-filter":           `{"conditions": [{"metric": "waiting-queue", "maxValue": 5}]}`,
+}
+
+// notMeasured are plugins over candidates that cannot run alone.
+var notMeasured = []string{
+	"endpoint-attribute-weight-scorer", // needs the labels that a label-producer names
+	"max-saturation-detector",          // costs what the detectors cost that it names
+}
+
+// overCandidates lists the types of which a cost for each candidate is measured.
+func overCandidates() (types []string) {
+	for _, typ := range knownTypes() {
+		switch construct(typ).(type) {
+		case schedule.Filter, schedule.Scorer, schedule.Picker, schedule.Detector, schedule.Admitter:
+			if !slices.Contains(notMeasured, typ) {
+				types = append(types, typ)
+			}
+		}
+	}
+	return types
+}
+
+// costEndpoints are busy endpoints of all kinds.
+func costEndpoints() []scheduletest.Endpoint {
+	r := rand.New(rand.NewPCG(7, 8))
+	all := make([]scheduletest.Endpoint, costCandidates)
+	for i := range all {
+		all[i] = scheduletest.Endpoint{
+			Labels: map[string]string{
+				"region": []string{"a", "b"}[i%2], "llm-d.ai/role": []string{"prefill", "decode", "both"}[i%3],
+				"llm-d.ai/context-length-range": "0-8192", "kubernetes.io/hostname": fmt.Sprint("node-", i/4),
+			},
+			Sample: endpoints.Sample{Interval: time.Second, Values: endpointstest.Told{
+				attributes.WaitingRequests: r.IntN(9), attributes.RunningRequests: r.IntN(99),
+				attributes.KVCacheUsage: r.Float64(), attributes.MaxLoRAs: 4,
+				attributes.ActiveLoRAs: []string{"a", "b"}, attributes.ResidentLoRAs: []string{"a", "b", "c"},
+			}.Values()},
+			Inflight: r.IntN(9), InflightTokens: r.IntN(9) * 1000, PrefixBlocks: r.IntN(5),
+		}
+	}
+	return all
+}
+
+// costOnce returns what is measured: the plugin, once over all candidates.
+func costOnce(plugin any, in *schedule.Input) func() {
+	switch p := plugin.(type) {
+	case schedule.Scorer:
+		scores := make([]float32, costCandidates)
+		return func() { p.Score(in, scores) }
+	case schedule.Filter:
+		keep := make([]bool, costCandidates)
+		return func() {
+			for i := range keep {
+				keep[i] = true
+			}
+			p.Filter(in, keep)
+		}
+	case schedule.Picker:
+		totals, ranked := make([]float32, costCandidates), make([]int, 0, costCandidates)
+		r := rand.New(rand.NewPCG(9, 10))
+		for i := range totals {
+			totals[i] = r.Float32()
+		}
+		return func() { p.Pick(in, totals, ranked) }
+	case schedule.Detector:
+		return func() { p.Saturation(in) }
+	case schedule.Admitter:
+		return func() { p.Admit(in) }
+	}
+	return nil
+}
+
+// BenchmarkCosts measures what each plugin over candidates takes for one of them. With -update it writes the figures of
+// the types that it ran to testdata/costs.txt, from where the documentation has them.
+func BenchmarkCosts(b *testing.B) {
+	_, figures := costs(b)
+	all := costEndpoints()
+	for _, typ := range overCandidates() {
+		b.Run(typ, func(b *testing.B) {
+			plugin := construct(typ)
+			if text := costParameters[typ]; text != "" {
+				if err := json.Unmarshal([]byte(text), plugin); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if v, ok := plugin.(interface{ Validate() error }); ok {
+				if err := v.Validate(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			least := time.Hour // of each batch, which nothing else disturbed
+			req := scheduletest.Request()
+			req.Priority = -1 // of those that admitters look at
+			req.Headers = messages.ListOf(messages.HeaderValue{Text: "10.0.0.3:80", Given: true})
+			scheduletest.Show(new(testing.T), plugin, req, func(in *schedule.Input) {
+				once := costOnce(plugin, in)
+				for b.Loop() {
+					began := time.Now()
+					for range costBatch {
+						once()
+					}
+					least = min(least, time.Since(began))
+				}
+			}, all...)
+			each := float64(least.Nanoseconds()) / costBatch / costCandidates
+			b.ReportMetric(each, "ns/candidate")
+			figures[typ] = strconv.FormatFloat(each, 'f', 1, 64)
+		})
+	}
+	if !*update {
+		return
+	}
+	text := fmt.Sprintf("# %s, %s, %s/%s, %d CPUs, %d candidates\n", time.Now().Format("2 January 2006"),
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), costCandidates)
+	for _, typ := range slices.Sorted(maps.Keys(figures)) {
+		text += typ + " " + figures[typ] + "\n"
+	}
+	if err := os.WriteFile(costsFile, []byte(strings.TrimLeft(text, "\n")), 0o644); err != nil {
+		b.Fatal(err)
+	}
+}
