@@ -196,9 +196,9 @@ func differingParameters(t *testing.T) (items []string) {
 		documented = append(documented, fmt.Sprintf("`%s` of `%s` is %s, not %s", d.parameter, d.plugin,
 			parametersOf(d.plugin)[d.parameter].Default, d.documented))
 	}
-	return append(items, wrap("- ", "In four defaults the reference's documentation contradicts its code, and Signalbox "+
-		"follows the code: "+strings.Join(documented, "; ")+"; and where a file names no parsers, a request that none of "+
-		"them is for is forwarded, while the documentation leaves `passthrough-parser` out."))
+	return append(items, wrap("- ", "In four defaults the reference's documentation contradicts its code, and "+
+		"Signalbox follows the code: "+strings.Join(documented, "; ")+"; and where a file names no parsers, a request "+
+		"that none of them is for is forwarded, while the documentation leaves `passthrough-parser` out."))
 }
 
 // ownTypesItem returns the item of the list of differences that names the types of Signalbox alone.

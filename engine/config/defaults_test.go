@@ -49,10 +49,11 @@ func fieldAt(v reflect.Value, path string) (reflect.Value, bool) {
 		if !found {
 			return v, false
 		}
+		object := v.Kind() == reflect.Pointer && v.Type().Elem().Kind() == reflect.Struct
 		switch {
 		case list:
 			v = reflect.New(v.Type().Elem()).Elem()
-		case v.Kind() == reflect.Pointer && v.Type().Elem().Kind() == reflect.Struct && strings.Contains(path, name+"."):
+		case object && strings.Contains(path, name+"."):
 			v = reflect.New(v.Type().Elem()).Elem()
 		}
 	}
@@ -97,7 +98,8 @@ var sectionDefaults = map[string]struct{ says, shown string }{
 		"absent = defaultRequestTTL.", "  noEndpointRequestTTL: 7s\n",
 	},
 	"flowControlSection.defaultNegativePriorityBand": {
-		"absent = defaultPriorityBand.", "  defaultNegativePriorityBand:\n    maxBytes: 1000000000\n    maxRequests: 9\n",
+		"absent = defaultPriorityBand.",
+		"  defaultNegativePriorityBand:\n    maxBytes: 1000000000\n    maxRequests: 9\n",
 	},
 	"requestSection.parsers": {
 		"none = openai-parser, anthropic-parser, vllmhttp-parser, passthrough-parser.",
