@@ -20,17 +20,27 @@ func documentedParameters(t *testing.T) (list []documented) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	item := regexp.MustCompile("^- `([^`]+)` \\(([^`)]*)(?:`([^`]*)`)?")
 	for _, plugin := range strings.Split(string(text), "\n### `")[1:] {
 		typ, rest, _ := strings.Cut(plugin, "`")
-		for line := range strings.Lines(rest) {
-			if found := item.FindStringSubmatch(line); found != nil {
-				if strings.Contains(found[2], "default ") != (found[3] != "") {
-					t.Errorf("%s: %q tells of a default and has none", typ, line)
-				}
-				list = append(list, documented{typ, found[1], found[3]})
-			}
+		list = append(list, documentedOf(t, typ, rest)...)
+	}
+	return list
+}
+
+var parameterItem = regexp.MustCompile("^- `([^`]+)` \\(([^`)]*)(?:`([^`]*)`)?")
+
+// documentedOf reads the parameters of one plugin.
+func documentedOf(t *testing.T, typ, text string) (list []documented) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		found := parameterItem.FindStringSubmatch(line)
+		if found == nil {
+			continue
 		}
+		if strings.Contains(found[2], "default ") != (found[3] != "") {
+			t.Errorf("%s: %q tells of a default and has none", typ, line)
+		}
+		list = append(list, documented{typ, found[1], found[3]})
 	}
 	return list
 }

@@ -278,15 +278,7 @@ func generate(t *testing.T) []byte {
 			docs := sourceOf(t, v.Type())
 			maps.Copy(docs, sourceOf(t, embedded(v.Type())))
 			fmt.Fprintf(&b, "{Type: %q, Text: %q, Source: %q, ", typ, docs[v.Type().Name()], sourceFile(t, v.Type()))
-			if figures[typ] != "" {
-				fmt.Fprintf(&b, "Cost: %q, ", figures[typ])
-			}
-			if reads := readsOf(typ); len(reads) > 0 {
-				fmt.Fprintf(&b, "Reads: %#v, ", reads)
-			}
-			if writes := writesOf[typ]; len(writes) > 0 {
-				fmt.Fprintf(&b, "Writes: %#v, ", writes)
-			}
+			facts(&b, typ, figures[typ])
 			if len(strictyaml.FieldsOf(v.Type())) > 0 {
 				b.WriteString("Parameters: []Parameter{\n")
 				parameters(&b, typ, docs, "", v)
@@ -312,6 +304,19 @@ func generate(t *testing.T) []byte {
 		t.Fatalf("%v in %s", err, b.String())
 	}
 	return out
+}
+
+// facts writes what a plugin costs, reads and writes.
+func facts(b *bytes.Buffer, typ, cost string) {
+	if cost != "" {
+		fmt.Fprintf(b, "Cost: %q, ", cost)
+	}
+	if reads := readsOf(typ); len(reads) > 0 {
+		fmt.Fprintf(b, "Reads: %#v, ", reads)
+	}
+	if writes := writesOf[typ]; len(writes) > 0 {
+		fmt.Fprintf(b, "Writes: %#v, ", writes)
+	}
 }
 
 // parameters writes the keys of a struct, and those of the structs in its lists.

@@ -207,32 +207,37 @@ var originNotes = []struct {
 
 // readsOf lists what a plugin reads with its defaults, with what it reads where there is nothing.
 func readsOf(typ string) (names []string) {
-	reader, ok := construct(typ).(schedule.Reader)
-	if ok {
-		var b attributes.Binding
-		b.Emit("built in", attributes.BuiltIn()...)
-		r := b.Reader(typ)
-		reader.Declare(r)
-		layout, _ := b.Layout() // of those whose attribute a parameter names, it lacks that
-		for _, origin := range originNotes {
-			var of []string
-			for _, slot := range r.Slots() {
-				if a := layout.At(slot); a.Name != "" && a.Origin == origin.Origin {
-					of = append(of, "`"+a.Name+"`")
-				}
-			}
-			if len(of) > 0 {
-				names = append(names, strings.Join(of, ", ")+" ("+origin.words+")")
-			}
-		}
-		for _, header := range layout.Headers() {
-			if header != "" {
-				names = append(names, "the header `"+header+"` (empty if the request has none)")
-			}
-		}
+	if reader, ok := construct(typ).(schedule.Reader); ok {
+		names = declared(typ, reader)
 	}
 	if by := readsByParameter[typ]; by != "" {
 		names = append(names, by)
+	}
+	return names
+}
+
+// declared lists what a plugin asks for.
+func declared(typ string, reader schedule.Reader) (names []string) {
+	var b attributes.Binding
+	b.Emit("built in", attributes.BuiltIn()...)
+	r := b.Reader(typ)
+	reader.Declare(r)
+	layout, _ := b.Layout() // of those whose attribute a parameter names, it lacks that
+	for _, origin := range originNotes {
+		var of []string
+		for _, slot := range r.Slots() {
+			if a := layout.At(slot); a.Name != "" && a.Origin == origin.Origin {
+				of = append(of, "`"+a.Name+"`")
+			}
+		}
+		if len(of) > 0 {
+			names = append(names, strings.Join(of, ", ")+" ("+origin.words+")")
+		}
+	}
+	for _, header := range layout.Headers() {
+		if header != "" {
+			names = append(names, "the header `"+header+"` (empty if the request has none)")
+		}
 	}
 	return names
 }

@@ -177,7 +177,7 @@ var pluginDocs = []Family{
 		{Type: "always-disagg-multimodal-decider", Text: "Has the media of a request encoded by encode servers, if it has any.", Source: "engine/deciders/multimodal.go"},
 		{Type: "always-disagg-pd-decider", Text: "Has every prompt read by a prefill server.", Source: "engine/deciders/always.go"},
 		{Type: "prefix-based-pd-decider", Text: "Has a prompt read by a prefill server if enough of it is new to the decode server.", Source: "engine/deciders/prefix_based.go", Reads: []string{"`prefix-blocks` (0 if the server holds nothing)"}, Parameters: []Parameter{
-			{Name: "nonCachedTokens", Kind: "int", Default: "0", Range: "0 or more", Text: "The number of prompt tokens from which a prefill server reads them, not counting those that the decode server has in its cache; 0 = never. If the decode server is not picked yet, all tokens count.", Effect: ""},
+			{Name: "nonCachedTokens", Kind: "int", Default: "0", Range: "0 or more", Text: "The number of prompt tokens from which a prefill server reads them, not counting those that the decode server has in its cache; 0 = never. If the decode server is not picked yet, all tokens count. What is cached is known by blocks of 64 tokens: if the server has all whole blocks of a prompt, the rest counts as cached too.", Effect: ""},
 			{Name: "promptTokens", Kind: "int", Default: "0", Range: "0 or more", Text: "The length in tokens below which the decode server reads any prompt itself.", Effect: ""},
 		}},
 	}},
