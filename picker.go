@@ -171,7 +171,7 @@ func (p *Picker) spawnPrefix() error {
 		return err
 	}
 	p.refs.prefix, err = spawn[messages.PrefixMsg](p, p.sys.Loops()-1, "prefix", messages.PrefixStarted{},
-		func() runtime.Actor[messages.PrefixMsg] { return prefix.New(p.index, metrics) })
+		func() runtime.Actor[messages.PrefixMsg] { return prefix.New(p.index, p.endpoints, metrics) })
 	return err
 }
 

@@ -12,6 +12,10 @@ import (
 // not hold yet what it still computes. It is a miss if the server had less than half of that cached, and a hit
 // otherwise. Hits on what was used since the first miss of a row prove nothing: the server has computed it anew.
 //
+// How many tokens blocks of a prompt have is not known: a script, or numbers, can have three times as many as prose of
+// the same length. So no more is expected of a server than its part of the prompt, and than the least that it had of as
+// many blocks before. Nor is a prompt judged that may have no whole block of the server.
+//
 //	      a miss          a miss: what was used before     6 misses, or 12 answers since the first one: all that was
 //	      ┌────┐          that prompt goes, too            not used since the first miss goes, and the server has to
 //	none ─┘    └► 1 miss ─► 2 to 5 misses ───────────────► report cached tokens anew
@@ -21,8 +25,9 @@ import (
 // Servers evict what they used the longest time ago, as the index does. So a miss means that all that was used before
 // the lost prompt is lost, too. Misses without such a hit between them mean that all is.
 //
-// A server that never reported a cached token in answers of a form may not report them at all, and is not audited by
-// such answers.
+// A server that never reported a cached token in answers of a form may not report them at all, or always write 0, and
+// is not audited by such answers. Once it has, an answer without them says that none were cached, unless another answer
+// of that form has said so by a 0.
 type audits struct {
 	slots   map[uint32]*audit
 	pending map[owned]int // first blocks that live requests have entered, by how many have
@@ -36,12 +41,17 @@ type owned struct {
 
 // audit is what was found of one endpoint.
 type audit struct {
-	generation uint32 // a slot has others later
-	reports    uint64 // bit 2*API, or that plus 1 if it is streamed: answers of this form have reported cached tokens
-	misses     int    // in a row
-	answers    int    // with reports, since the first miss of the row
-	first      uint64 // the stamp of the first miss of the row
-	newest     uint64 // the last use of the most recently used prompt among the misses of the row
+	generation uint32  // a slot has others later
+	reports    uint64  // bit 2*API, or that plus 1 if it is streamed: answers of this form have reported cached tokens
+	zeros      uint64  // likewise: they have reported that none were
+	perBlock   float64 // the fewest tokens of a block that hits have had, of late
+	missed     float64 // those of the miss of the row whose prompt was used last, which is newest
+	varies     bool    // there were blocks of fewer tokens than perBlock was
+	grain      int     // divides all that was reported, as the server's blocks do; 0 = nothing was
+	misses     int     // in a row
+	answers    int     // with reports, since the first miss of the row
+	first      uint64  // the stamp of the first miss of the row
+	newest     uint64  // the last use of the most recently used prompt among the misses of the row
 }
 
 // Misses in a row from which blocks are dropped, and answers since the first of at least two.
@@ -55,6 +65,15 @@ const (
 // that is not full decides.
 const leastTokens = 128
 
+const (
+	firstPerBlock = 48.0 // tokens of a block of 256 bytes until hits tell: more than a large vocabulary leaves of prose
+	leastPerBlock = 16.0
+	mostPerBlock  = 256.0     // one a byte
+	earlyShare    = 1.0 / 32  // of the difference by which perBlock follows hits with more
+	lateShare     = 1.0 / 256 // likewise, once there were fewer
+	mostGrain     = 1024      // a server has no larger blocks, though all prompts so far may have been longer multiples
+)
+
 // expected is what the index held of a prompt when it was placed.
 type expected struct {
 	blocks int    // lead blocks that ended requests have entered
@@ -67,7 +86,7 @@ func newAudits() audits { return audits{slots: map[uint32]*audit{}, pending: map
 func (a *audits) at(e messages.EndpointID) *audit {
 	of := a.slots[e.Slot]
 	if of == nil || of.generation != e.Generation {
-		of = &audit{generation: e.Generation}
+		of = &audit{generation: e.Generation, perBlock: firstPerBlock}
 		a.slots[e.Slot] = of
 	}
 	return of
@@ -115,28 +134,30 @@ type verdict struct {
 	drop                uint64 // what was last used by this stamp is lost; 0 = nothing is
 }
 
-// judge takes what a server reported of a prompt.
-func (a *audits) judge(p *placement, m messages.ReportedPrompt) verdict {
-	of, form := a.at(p.endpoint), uint64(1)<<(2*uint64(m.API))
-	if m.Stream {
-		form <<= 1
-	}
-	if m.CachedTokens > 0 {
-		of.reports |= form
-	}
-	// A prompt has a part of a block more than the index counts, at most.
-	predicted := m.PromptTokens * p.expected.blocks / (p.prompt.Blocks.Len() + 1)
-	if of.reports&form == 0 {
+// judge takes what a server reported of a prompt. blockTokens is how many tokens its own blocks have; 0 = it is not
+// known.
+func (a *audits) judge(p *placement, m messages.ReportedPrompt, blockTokens int) verdict {
+	of := a.at(p.endpoint)
+	if !of.reported(m) {
 		return verdict{}
 	}
-	v := verdict{judged: predicted >= leastTokens, predicted: predicted, reported: m.CachedTokens}
-	hit := 2*m.CachedTokens >= predicted
+	blocks := p.expected.blocks
+	// A prompt has a part of a block more than the index counts, at most.
+	predicted := m.PromptTokens * blocks / (p.prompt.Blocks.Len() + 1)
+	expected := min(predicted, int(float64(blocks)*of.perBlock))
+	if blockTokens == 0 {
+		blockTokens = min(of.grain, mostGrain)
+	}
+	v := verdict{
+		judged: expected >= max(leastTokens, 2*blockTokens), predicted: predicted, reported: m.CachedTokens,
+	}
+	hit, each := 2*m.CachedTokens >= expected, float64(m.CachedTokens)/float64(max(blocks, 1))
 	switch {
+	case hit && expected >= leastTokens:
+		of.hit(p, each)
 	case v.judged && !hit:
-		of.miss(p)
+		of.miss(p, each)
 		v.drop = of.older()
-	case v.judged && p.expected.used < of.first:
-		of.misses = 0
 	}
 	if all := of.all(); all > 0 {
 		v.drop = all
@@ -144,12 +165,70 @@ func (a *audits) judge(p *placement, m messages.ReportedPrompt) verdict {
 	return v
 }
 
-// miss notes a miss.
-func (of *audit) miss(p *placement) {
+// reported notes in what form an answer reports cached tokens. It returns whether the answer does.
+func (of *audit) reported(m messages.ReportedPrompt) bool {
+	form := uint64(1) << (2 * uint64(m.API))
+	if m.Stream {
+		form <<= 1
+	}
+	switch {
+	case m.CachedTokens > 0:
+		of.reports |= form
+		of.grain = divisor(of.grain, m.CachedTokens)
+	case m.CachedKnown:
+		of.zeros |= form
+	case of.zeros&form != 0:
+		return false
+	}
+	return of.reports&form != 0
+}
+
+// divisor returns the greatest number that divides both.
+func divisor(a, b int) int {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// hit notes a hit, with so many tokens of each block. One on what was used before the first miss of the row ends it.
+// If that was used before what was missed, too, that was not evicted, but has few tokens.
+func (of *audit) hit(p *placement, each float64) {
+	of.learn(each)
+	if of.misses == 0 || p.expected.used >= of.first {
+		return
+	}
+	if of.misses = 0; p.expected.used < of.newest {
+		of.learn(min(of.missed, of.perBlock))
+	}
+}
+
+// miss notes a miss, with so many tokens of each block. One of what was used since the first miss of the row is none:
+// the server has computed it since then, and it has few tokens.
+func (of *audit) miss(p *placement, each float64) {
+	if of.misses > 0 && p.expected.used >= of.first {
+		of.learn(each)
+		return
+	}
 	if of.misses++; of.misses == 1 {
 		of.first, of.newest, of.answers = p.entry.Stamp, 0, 0
 	}
-	of.newest = max(of.newest, p.expected.used)
+	if p.expected.used >= of.newest {
+		of.newest, of.missed = p.expected.used, each
+	}
+}
+
+// learn takes how many tokens a block had. Fewer count at once, and more little by little, once there were fewer.
+func (of *audit) learn(each float64) {
+	each = min(max(each, leastPerBlock), mostPerBlock)
+	switch {
+	case each < of.perBlock:
+		of.perBlock, of.varies = each, true
+	case of.varies:
+		of.perBlock += (each - of.perBlock) * lateShare
+	default:
+		of.perBlock += (each - of.perBlock) * earlyShare
+	}
 }
 
 // older returns up to which last use blocks are lost by the misses of the row; 0 = there are too few.
@@ -169,6 +248,7 @@ func (of *audit) all() uint64 {
 	if of.misses < missesOfAll && (of.misses < missesOfOlder || of.answers < answersOfAll) {
 		return 0
 	}
-	of.misses, of.reports = 0, 0
-	return of.first - 1
+	first := of.first
+	*of = audit{generation: of.generation, perBlock: firstPerBlock}
+	return first - 1
 }

@@ -1,11 +1,15 @@
 package prefix_test
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -20,13 +24,17 @@ type server struct {
 	holds   []uint64 // the least recently used first
 	room    int      // blocks that it holds at most
 	reports bool     // answers have cached tokens
+	omits   bool     // not if there are none
+	tokens  int      // of a block; 0 = blockTokens
 }
 
 // serve answers a prompt. It returns the tokens that were cached.
 func (s *server) serve(blocks []uint64) messages.ReportedPrompt {
-	report := messages.ReportedPrompt{API: messages.ChatAPI, PromptTokens: len(blocks)*blockTokens + 7}
+	tokens := cmp.Or(s.tokens, blockTokens)
+	report := messages.ReportedPrompt{API: messages.ChatAPI, PromptTokens: len(blocks)*tokens + 7}
 	if s.reports {
-		report.CachedTokens = s.lead(blocks) * blockTokens
+		report.CachedTokens = s.lead(blocks) * tokens
+		report.CachedKnown = report.CachedTokens > 0 || !s.omits
 	}
 	for _, b := range slices.Backward(blocks) { // a block is used after its successors
 		s.holds = slices.DeleteFunc(s.holds, func(held uint64) bool { return held == b })
@@ -104,16 +112,20 @@ func (a *audited) credit() (all, wrong int) {
 func TestLostCacheIsNoticedWithin20Requests(t *testing.T) {
 	for name, c := range map[string]struct {
 		talks, most int // requests until no credit is wrong
+		tokens      int // of a block
 		next        func(a *audited, i int) int
 	}{
-		"drawn":               {40, 20, func(a *audited, _ int) int { return a.chance.IntN(a.talks) }},
-		"the newest first":    {40, 20, func(a *audited, i int) int { return a.talks - 1 - i }},
-		"the oldest first":    {40, 20, func(_ *audited, i int) int { return i }},
-		"new ones in between": {40, 20, func(a *audited, i int) int { return i/2 + i%2*1000 }},
-		"few":                 {6, 20, func(a *audited, i int) int { return i % a.talks }},
+		"drawn":                 {40, 20, 64, func(a *audited, _ int) int { return a.chance.IntN(a.talks) }},
+		"the newest first":      {40, 20, 64, func(a *audited, i int) int { return a.talks - 1 - i }},
+		"the oldest first":      {40, 20, 64, func(_ *audited, i int) int { return i }},
+		"new ones in between":   {40, 20, 64, func(a *audited, i int) int { return i/2 + i%2*1000 }},
+		"few":                   {6, 20, 64, func(a *audited, i int) int { return i % a.talks }},
+		"of few tokens":         {40, 20, 32, func(a *audited, _ int) int { return a.chance.IntN(a.talks) }},
+		"of many tokens":        {40, 20, 170, func(a *audited, _ int) int { return a.chance.IntN(a.talks) }},
+		"many tokens, the last": {40, 20, 170, func(a *audited, i int) int { return a.talks - 1 - i }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newAudited(t, server{room: 1 << 20, reports: true}, c.talks)
+			a := newAudited(t, server{room: 1 << 20, reports: true, tokens: c.tokens}, c.talks)
 			if all, wrong := a.credit(); all != c.talks*(systemBlocks+talkBlocks) || wrong != 0 {
 				t.Fatalf("before: credit for %d blocks, %d of them wrong", all, wrong)
 			}
@@ -143,18 +155,22 @@ func TestLostCacheIsNoticedWithin20Requests(t *testing.T) {
 }
 
 // Credit that is right stays: with a server that reports, with one that does not, and with one that reports no more
-// after it was lost.
+// after it was lost. Of a server that has never written a 0, no report is one of none.
 func TestAuditLeavesWhatIsThere(t *testing.T) {
 	for name, c := range map[string]struct {
-		reports, lose, silent bool
+		reports, omits, lose, silent, drops bool
 	}{
-		"all is there":            {reports: true},
-		"no reports":              {},
-		"no reports, and lost":    {lose: true},
-		"reports end with a loss": {reports: true, lose: true, silent: true},
+		"all is there":               {reports: true},
+		"all is there, without 0":    {reports: true, omits: true},
+		"no reports":                 {},
+		"no reports, and lost":       {lose: true},
+		"reports end with a loss":    {reports: true, lose: true, silent: true},
+		"lost, without 0":            {reports: true, omits: true, lose: true, drops: true},
+		"no 0, and they end with it": {reports: true, omits: true, lose: true, silent: true, drops: true},
+		"lost":                       {reports: true, lose: true, drops: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newAudited(t, server{room: 1 << 20, reports: c.reports}, 20)
+			a := newAudited(t, server{room: 1 << 20, reports: c.reports, omits: c.omits}, 20)
 			if c.lose {
 				a.server.holds, a.server.reports = nil, c.reports && !c.silent
 			}
@@ -167,8 +183,8 @@ func TestAuditLeavesWhatIsThere(t *testing.T) {
 				t.Errorf("credit for %d blocks, %d of them wrong", all, wrong)
 			}
 			lost := a.counted("signalbox_prefix_lost_blocks_total")
-			if dropped := lost > 0; dropped != (c.reports && c.lose) {
-				t.Errorf("%v blocks were dropped as lost", lost)
+			if dropped := lost > 0; dropped != c.drops {
+				t.Errorf("%v blocks were dropped as lost, want some: %t", lost, c.drops)
 			}
 		})
 	}
@@ -234,5 +250,45 @@ func TestAuditFollowsASmallerCache(t *testing.T) {
 	t.Logf("the server holds %d blocks of all prompts; credit for %d, of which %d are wrong", held, all, wrong)
 	if right := all - wrong; right < held*8/10 || wrong > a.talks*talkBlocks/2 {
 		t.Errorf("credit for %d of %d blocks that are there, and for %d that are not", right, held, wrong)
+	}
+}
+
+// What audits find is counted of the endpoint, and of no other one.
+func TestAuditsAreCountedByEndpoint(t *testing.T) {
+	a := newAudited(t, server{room: 1 << 20, reports: true}, 20)
+	snapshot := a.servers.Snapshot()
+	before := snapshot.ByID(a1).Prefix()
+	if before.ReportedTokens == 0 || before.PredictedTokens < before.ReportedTokens*9/10 ||
+		before.PredictedTokens > before.ReportedTokens || before.LostBlocks != 0 {
+		t.Errorf("found of a server that loses nothing: %+v", before)
+	}
+	a.server.holds = nil
+	for n := range a.talks {
+		a.asks(n)
+	}
+	after := snapshot.ByID(a1).Prefix()
+	if float64(after.PredictedTokens) != a.counted("signalbox_prefix_predicted_tokens_total") ||
+		float64(after.ReportedTokens) != a.counted("signalbox_prefix_reported_tokens_total") ||
+		float64(after.LostBlocks) != a.counted("signalbox_prefix_lost_blocks_total") || after.LostBlocks == 0 {
+		t.Errorf("found of a server that has lost its cache: %+v, which are not the totals", after)
+	}
+	if other := snapshot.ByID(b1).Prefix(); other != (endpoints.Audited{}) {
+		t.Errorf("found of a server without requests: %+v", other)
+	}
+}
+
+// A server that says how large its blocks are is not judged by prompts that may have none of them.
+func TestAuditTakesTheBlocksOfTheServer(t *testing.T) {
+	for tokens, dropped := range map[int]bool{16: true, 1024: false} {
+		a := newAudited(t, server{room: 1 << 20, reports: true}, 20)
+		values := endpointstest.Told{attributes.KVBlockTokens: tokens}.Values()
+		endpoints.SampleWriter{Endpoint: a.servers.Snapshot().ByID(a1)}.Publish(&endpoints.Sample{Values: values})
+		a.server.holds = nil
+		for n := range a.talks {
+			a.asks(n)
+		}
+		if lost := a.counted("signalbox_prefix_lost_blocks_total"); lost > 0 != dropped {
+			t.Errorf("blocks of %d tokens: %v were dropped, want some: %t", tokens, lost, dropped)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/actors/prefix"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -35,7 +36,9 @@ func newClearing(t testing.TB, cfg runtime.Config, blocks int) *clearing {
 	})
 	c.actor, _ = runtime.Start(c.sys.Root(0), runtime.Role[messages.PrefixMsg]{
 		Name: "prefix", Policy: runtime.RestartOnPanic,
-		New: func() runtime.Actor[messages.PrefixMsg] { return prefix.New(c.index, metrics) },
+		New: func() runtime.Actor[messages.PrefixMsg] {
+			return prefix.New(c.index, endpoints.NewPublished(), metrics)
+		},
 	}, messages.PrefixMsg(messages.PrefixStarted{}))
 	c.place(1, a1, blocks)
 	c.place(2, b1, 4)

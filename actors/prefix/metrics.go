@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 )
 
 // Metrics holds the metrics of the prefix index. The actor sets them after each message, and they outlive its
@@ -58,9 +59,10 @@ func counter(name, help string) prometheus.Counter {
 }
 
 // audited counts what an audit has found.
-func (m *Metrics) audited(v verdict) {
-	m.predicted.Add(float64(v.predicted))
-	m.reported.Add(float64(v.reported))
+func (m *Metrics) audited(found endpoints.Audited) {
+	m.predicted.Add(float64(found.PredictedTokens))
+	m.reported.Add(float64(found.ReportedTokens))
+	m.lost.Add(float64(found.LostBlocks))
 }
 
 // show brings the metrics up to date.

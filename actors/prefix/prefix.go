@@ -1,7 +1,9 @@
 package prefix
 
 import (
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -10,6 +12,7 @@ import (
 // cleared in place when an incarnation ends, whatever state a panic left it in.
 type Prefix struct {
 	index   *blockindex.Index
+	pool    *endpoints.Published
 	metrics *Metrics
 	placed  map[messages.RequestID]placement
 	floors  []uint32              // by slot: the oldest generation that may hold blocks; 0 = none was seen
@@ -43,10 +46,10 @@ type departure struct {
 }
 
 // New returns an incarnation, which is the only writer of the index from now on.
-func New(index *blockindex.Index, metrics *Metrics) *Prefix {
+func New(index *blockindex.Index, pool *endpoints.Published, metrics *Metrics) *Prefix {
 	return &Prefix{
-		index: index, metrics: metrics, placed: map[messages.RequestID]placement{}, leaving: map[uint32]*departure{},
-		audits: newAudits(),
+		index: index, pool: pool, metrics: metrics, placed: map[messages.RequestID]placement{},
+		leaving: map[uint32]*departure{}, audits: newAudits(),
 	}
 }
 
@@ -132,13 +135,30 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 
 // audit compares what the index held of a prompt with what its server reports, and drops what the server has lost.
 func (p *Prefix) audit(of *placement, m messages.ReportedPrompt) {
-	found := p.audits.judge(of, m)
-	if found.judged {
-		p.metrics.audited(found)
+	endpoint := p.pool.Snapshot().ByID(of.endpoint)
+	verdict := p.audits.judge(of, m, blockTokens(endpoint))
+	var found endpoints.Audited
+	if verdict.judged {
+		found.PredictedTokens, found.ReportedTokens = uint64(verdict.predicted), uint64(verdict.reported)
 	}
-	if found.drop > 0 {
-		p.metrics.lost.Add(float64(p.index.Disuse(of.endpoint.Slot, found.drop)))
+	if verdict.drop > 0 {
+		found.LostBlocks = uint64(p.index.Disuse(of.endpoint.Slot, verdict.drop))
 	}
+	p.metrics.audited(found)
+	if endpoint != nil {
+		endpoints.PrefixWriter{Endpoint: endpoint}.AddAudited(found)
+	}
+}
+
+// blockTokens returns how many tokens a block of an endpoint's own cache has; 0 = it does not say, or is gone.
+func blockTokens(e *endpoints.Endpoint) int {
+	if e == nil || e.Sample() == nil {
+		return 0
+	}
+	if tokens := e.Sample().BuiltIn(attributes.KVBlockTokens); tokens > 0 { // it may be NaN
+		return int(tokens)
+	}
+	return 0
 }
 
 // onEndpointLeft clears a slot, and answers when it is clear.

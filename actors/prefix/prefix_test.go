@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/actors/prefix"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -229,6 +230,7 @@ type scene struct {
 	index    *blockindex.Index
 	registry *prometheus.Registry
 	metrics  *prefix.Metrics
+	servers  *endpoints.Published // a1 and b1
 	pool     *runtimetest.Probe[messages.PoolMsg]
 	actor    *runtimetest.Stage[messages.PrefixMsg]
 }
@@ -241,6 +243,7 @@ func newSceneOf(t *testing.T, capacity int) *scene {
 		t:        t,
 		index:    blockindex.NewIndex(capacity),
 		registry: prometheus.NewRegistry(),
+		servers:  endpoints.NewPublished(),
 		pool:     runtimetest.NewProbe[messages.PoolMsg](t),
 		actor:    runtimetest.NewStage[messages.PrefixMsg](t),
 	}
@@ -248,13 +251,17 @@ func newSceneOf(t *testing.T, capacity int) *scene {
 	if s.metrics, err = prefix.NewMetrics(s.registry); err != nil {
 		t.Fatal(err)
 	}
+	endpoints.Publisher{Published: s.servers}.Publish(endpoints.NewSnapshot(1, []*endpoints.Endpoint{
+		endpoints.New(a1, messages.EndpointSpec{Address: "10.0.0.1:8000"}),
+		endpoints.New(b1, messages.EndpointSpec{Address: "10.0.0.2:8000"}),
+	}), map[messages.EndpointID]messages.Address{})
 	s.play()
 	return s
 }
 
 // play puts a new incarnation on the stage.
 func (s *scene) play() {
-	s.actor.Play(prefix.New(s.index, s.metrics))
+	s.actor.Play(prefix.New(s.index, s.servers, s.metrics))
 	s.actor.Tell(messages.PrefixStarted{})
 }
 

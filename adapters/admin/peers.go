@@ -31,9 +31,17 @@ type EndpointView struct {
 	InflightRequests int          `json:"inflight_requests"` // sent by this process, not ended
 	InflightTokens   int          `json:"inflight_tokens"`   // their prompts, estimated
 	Picks            uint64       `json:"picks"`             // since this incarnation
+	Prefix           *PrefixView  `json:"prefix,omitempty"`  // absent = no answer was audited
 
 	Sample  *SampleView  `json:"sample"`            // null = no scrape has succeeded yet, or it is not scraped
 	Sources []SourceView `json:"sources,omitempty"` // beside the metrics page of the sample, by name
+}
+
+// PrefixView is what audits of answers have found of a prefix cache, since this incarnation.
+type PrefixView struct {
+	PredictedTokens uint64 `json:"predicted_tokens"` // which the prefix index held of the prompts
+	ReportedTokens  uint64 `json:"reported_tokens"`  // which the server reported as cached
+	LostBlocks      uint64 `json:"lost_blocks"`      // dropped from the index
 }
 
 // SourceView is what a further source, by the name of its plugin, said of an endpoint.
@@ -103,6 +111,9 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 			Slot: e.ID.Slot, Generation: e.ID.Generation, Labels: e.Labels,
 			Failing: e.Failing(), Outlier: outlierView(e.Outlier(), now),
 			InflightRequests: e.Counters().Inflight, InflightTokens: e.Counters().Tokens, Picks: e.Picks(),
+		}
+		if found := e.Prefix(); found != (endpoints.Audited{}) {
+			v.Prefix = &PrefixView{found.PredictedTokens, found.ReportedTokens, found.LostBlocks}
 		}
 		if s := e.Sample(); s != nil {
 			v.Sample = sampleView(s, now, threshold)

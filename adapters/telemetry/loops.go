@@ -24,6 +24,7 @@ type collector struct {
 	ready, withoutSeries                                                             *prometheus.Desc
 	queue, running, kv                                                               spread
 	endpointQueue, endpointPicks, endpointFailing, endpointEjected, endpointDegraded *prometheus.Desc
+	prefixPredicted, prefixReported, prefixLost                                      *prometheus.Desc
 }
 
 // spread describes the mean and the standard deviation of a number that endpoints report.
@@ -71,6 +72,13 @@ func NewCollector(
 			"1 if the endpoint is ejected, so that it gets no requests, with the cause; else 0.", "endpoint", "cause"),
 		endpointDegraded: of("signalbox_endpoint_degraded",
 			"1 if the endpoint is degraded, so that it comes last, with the cause; else 0.", "endpoint", "cause"),
+		prefixPredicted: of("signalbox_endpoint_prefix_predicted_tokens_total",
+			"Prompt tokens of audited answers that the prefix index held for the endpoint.", "endpoint"),
+		prefixReported: of("signalbox_endpoint_prefix_reported_tokens_total",
+			"Cached prompt tokens that the endpoint reported in audited answers.", "endpoint"),
+		prefixLost: of("signalbox_endpoint_prefix_lost_blocks_total",
+			"Blocks of the prefix index that were dropped because audits showed that the endpoint had lost them.",
+			"endpoint"),
 		endpointFailing: of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
 	}
 }
@@ -81,6 +89,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		c.ready, c.withoutSeries, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean,
 		c.kv.deviation,
 		c.endpointQueue, c.endpointPicks, c.endpointFailing, c.endpointEjected, c.endpointDegraded,
+		c.prefixPredicted, c.prefixReported, c.prefixLost,
 	} {
 		ch <- d
 	}
@@ -163,11 +172,23 @@ func (c *collector) endpoint(ch chan<- prometheus.Metric, e *endpoints.Endpoint,
 	ch <- prometheus.MustNewConstMetric(c.endpointPicks, prometheus.CounterValue, float64(e.Picks()), address)
 	ch <- prometheus.MustNewConstMetric(c.endpointFailing, prometheus.GaugeValue, failing, address)
 	c.outlier(ch, e)
+	c.prefix(ch, e)
 	if s := e.Sample(); s != nil {
 		if queue := s.BuiltIn(attributes.WaitingRequests); !math.IsNaN(queue) {
 			ch <- prometheus.MustNewConstMetric(c.endpointQueue, prometheus.GaugeValue, queue, c.name, name)
 		}
 	}
+}
+
+// prefix exports what audits have found of an endpoint's prefix cache.
+func (c *collector) prefix(ch chan<- prometheus.Metric, e *endpoints.Endpoint) {
+	found := e.Prefix()
+	counter := func(d *prometheus.Desc, n uint64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), string(e.Spec.Address))
+	}
+	counter(c.prefixPredicted, found.PredictedTokens)
+	counter(c.prefixReported, found.ReportedTokens)
+	counter(c.prefixLost, found.LostBlocks)
 }
 
 // outlier exports whether an endpoint is ejected or degraded.

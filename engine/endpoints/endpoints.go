@@ -132,8 +132,14 @@ type Endpoint struct {
 	load    load                           // LoadWriter; SampleWriter moves the scrape that it counts from
 	window  window                         // WindowWriter
 	answers answers                        // LoadWriter
-	picks   atomic.Uint64                  // LoadWriter: requests sent to this incarnation
-	models  Tally                          // LoadWriter: the same requests, by model
+	sent    sent                           // LoadWriter
+	prefix  audited                        // PrefixWriter
+}
+
+// sent counts the requests sent to an incarnation.
+type sent struct {
+	picks  atomic.Uint64
+	models Tally // the same requests, by model
 }
 
 // Labelled is what the labels of an endpoint say.
@@ -196,11 +202,16 @@ func (e *Endpoint) Counters() Counters {
 	return Counters{Inflight: e.load.inflight(), Tokens: e.load.promptTokens(), Since: e.load.since()}
 }
 
+// Prefix returns what audits have found of the endpoint's prefix cache.
+func (e *Endpoint) Prefix() Audited {
+	return Audited{e.prefix.predicted.Load(), e.prefix.reported.Load(), e.prefix.lost.Load()}
+}
+
 // Picks returns how many requests were sent to this incarnation.
-func (e *Endpoint) Picks() uint64 { return e.picks.Load() }
+func (e *Endpoint) Picks() uint64 { return e.sent.picks.Load() }
 
 // Models ranges over the models for which the endpoint was picked, with the number of picks, in no particular order.
-func (e *Endpoint) Models() iter.Seq2[string, uint64] { return e.models.All() }
+func (e *Endpoint) Models() iter.Seq2[string, uint64] { return e.sent.models.All() }
 
 // Snapshot is the endpoint set at one version.
 type Snapshot struct {

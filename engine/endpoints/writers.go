@@ -62,10 +62,10 @@ func (w LoadWriter) Take(tokens int, room Room) (Pick, bool) {
 func (w LoadWriter) Remove(p Pick) { w.load.remove(p) }
 
 // CountPick counts a request that is sent to the endpoint.
-func (w LoadWriter) CountPick() { w.picks.Add(1) }
+func (w LoadWriter) CountPick() { w.sent.picks.Add(1) }
 
 // CountModel counts a request that is sent to the endpoint by its model.
-func (w LoadWriter) CountModel(model string) { w.models.Add(model) }
+func (w LoadWriter) CountModel(model string) { w.sent.models.Add(model) }
 
 // Answered notes that a request was answered with a good status. picked is when it was picked.
 func (w LoadWriter) Answered(picked time.Time) { latest(&w.answers.began, picked.UnixNano()) }
@@ -91,6 +91,16 @@ func (w WindowWriter) SetWindow(r Room) {
 
 // Explain says why the bound in force is what it is.
 func (w WindowWriter) Explain(why learned.Why) { w.window.why.Store(&why) }
+
+// PrefixWriter is the handle by which the prefix actor, its only holder, counts what audits find of an endpoint.
+type PrefixWriter struct{ *Endpoint }
+
+// AddAudited adds to what audits have found.
+func (w PrefixWriter) AddAudited(a Audited) {
+	w.prefix.predicted.Add(a.PredictedTokens)
+	w.prefix.reported.Add(a.ReportedTokens)
+	w.prefix.lost.Add(a.LostBlocks)
+}
 
 // OutlierWriter is the handle by which the outlier actor, its only holder, writes an endpoint's status.
 type OutlierWriter struct{ *Endpoint }

@@ -1,0 +1,107 @@
+package prefix_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/signalbox-epp/signalbox/messages"
+)
+
+// part is a block of a prompt as the index sees it, and the tokens that a server makes of its bytes.
+type part struct {
+	id     uint64
+	tokens int
+}
+
+// token is one of a prompt: which of a part, where the prompt has its end.
+type token struct {
+	part uint64
+	at   int
+}
+
+// engine is a model server that loses nothing. It keeps whole blocks of so many tokens, and reports those that it has.
+type engine struct {
+	blockTokens int
+	template    int // tokens that stand before every prompt
+	holds       map[token]bool
+}
+
+func (e *engine) serve(prompt []part) messages.ReportedPrompt {
+	var tokens []token
+	for i := range e.template {
+		tokens = append(tokens, token{at: i})
+	}
+	for _, p := range prompt {
+		for i := range p.tokens {
+			tokens = append(tokens, token{p.id, i})
+		}
+	}
+	report, whole := messages.ReportedPrompt{API: messages.ChatAPI, PromptTokens: len(tokens), CachedKnown: true}, true
+	for end := e.blockTokens; end <= len(tokens); end += e.blockTokens {
+		last := tokens[end-1] // what stands before it is the same wherever it stands
+		if whole = whole && e.holds[last] && end < len(tokens); whole {
+			report.CachedTokens = end
+		}
+		e.holds[last] = true
+	}
+	return report
+}
+
+// A server that loses nothing keeps its credit, however short the prompts are that come again, whatever tokens it makes
+// of them, and whatever blocks it has.
+func TestHealthyServerKeepsItsCredit(t *testing.T) {
+	const requests, prompts = 250, 12
+	for name, c := range map[string]struct {
+		engine
+		begin, tail int // tokens of each block
+		most        int // blocks that come again
+		odd         int // tokens of each block of one prompt of them; 0 = as the others
+	}{
+		"small blocks":              {engine{blockTokens: 16}, 57, 57, 6, 0},
+		"blocks of a CPU":           {engine{blockTokens: 128}, 57, 57, 6, 0},
+		"blocks of a hybrid model":  {engine{blockTokens: 544}, 57, 57, 12, 0},
+		"few tokens":                {engine{blockTokens: 16}, 32, 32, 6, 0},
+		"another script behind":     {engine{blockTokens: 16}, 57, 170, 6, 0},
+		"another script, wide":      {engine{blockTokens: 128}, 57, 170, 6, 0},
+		"another script before":     {engine{blockTokens: 16}, 170, 57, 6, 0},
+		"a template":                {engine{blockTokens: 16, template: 40}, 57, 57, 6, 0},
+		"a template, wide":          {engine{blockTokens: 128, template: 40}, 57, 90, 6, 0},
+		"a small vocabulary":        {engine{blockTokens: 32}, 170, 170, 6, 0},
+		"a small vocabulary, wide":  {engine{blockTokens: 256, template: 40}, 170, 120, 6, 0},
+		"one of another script":     {engine{blockTokens: 16}, 170, 170, 12, 32},
+		"long ones of other script": {engine{blockTokens: 64}, 57, 170, 40, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, chance := newScene(t), rand.New(rand.NewPCG(7, 7))
+			c.holds = map[token]bool{}
+			for n := range requests {
+				which := chance.IntN(prompts)
+				var prompt []part
+				begin := c.begin
+				if c.odd > 0 && which == 0 {
+					begin = c.odd
+				}
+				for i := range 2 + which%(c.most-1) {
+					prompt = append(prompt, part{uint64(which+1)<<32 + uint64(i), begin})
+				}
+				for i := range 1 + chance.IntN(30) {
+					prompt = append(prompt, part{uint64(n+1)<<48 + uint64(i), c.tail})
+				}
+				blocks := make([]uint64, len(prompt))
+				for i, p := range prompt {
+					blocks[i] = p.id
+				}
+				id := messages.RequestID(n + 1)
+				s.place(id, a1, messages.ListOf(blocks...))
+				s.actor.Tell(messages.PromptServed{Request: id, Endpoint: a1})
+				s.actor.Tell(messages.PromptEnded{Request: id, Prompt: c.serve(prompt)})
+			}
+			lost, entered := s.counted("signalbox_prefix_lost_blocks_total"),
+				s.counted("signalbox_prefix_entered_blocks_total")
+			t.Logf("%v of %v blocks were dropped", lost, entered)
+			if lost >= entered/100 {
+				t.Errorf("%v of %v blocks were dropped, want less than 1%%", lost, entered)
+			}
+		})
+	}
+}

@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestEnvoyDropsLostPrefixes: a server loses its prefix cache. Within 20 of its answers the index gives it no credit
+// any more for the prompts of conversations that have not come again, and the metrics and /debug/endpoints show it.
+func TestEnvoyDropsLostPrefixes(t *testing.T) {
+	for name, lose := range map[string]string{"a reset": "/reset_prefix_cache", "a restart": "/sim/restart"} {
+		t.Run(name, func(t *testing.T) {
+			tokens := filepath.Join(t.TempDir(), "tokens")
+			writeFile(t, tokens, "s3cret\n")
+			servers := simulated(t, 2, append(quick[:len(quick):len(quick)], "--enable-prompt-tokens-details")...)
+			s := startStackWith(t, overrideHostFull, servers, "--forced-endpoint-token-file", tokens)
+			p := &prefixes{stack: s, server: servers[0]}
+			const all, again = 30, 20
+			for n := range all {
+				p.asks(t, n)
+			}
+			for n := range again {
+				p.asks(t, n)
+			}
+			before := p.found()
+			if before.lost != 0 || before.predicted == 0 || before.reported < before.predicted*8/10 {
+				t.Fatalf("before: %+v", before)
+			}
+
+			response, err := http.Post("http://"+p.server+lose, "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			eventually(t, 10*time.Second, "the server is back", func() bool {
+				status, _ := get("http://" + p.server + "/health")
+				return status == http.StatusOK && p.status(t, all) == http.StatusOK
+			})
+			noticed := 0
+			for n := range again {
+				if p.asks(t, n); noticed == 0 && p.found().lost > 0 {
+					noticed = n + 1
+				}
+			}
+			after := p.found()
+			for n := again; n < all; n++ { // these have not come since
+				p.asks(t, n)
+			}
+			last := p.found()
+			predicted, reported := last.predicted-after.predicted, last.reported-after.reported
+			t.Logf("noticed after %d answers; then %.0f tokens predicted, %.0f reported", noticed, predicted, reported)
+			// A restart may be told by the metrics page first: then the server is another incarnation.
+			anew := after.predicted < before.predicted
+			if noticed == 0 && !anew || predicted > reported*1.5 {
+				t.Errorf("before %+v, after %d answers %+v, in the end %+v", before, again, after, last)
+			}
+			if lost := s.picker.metric("signalbox_endpoint_prefix_lost_blocks_total", servers[1]); lost != 0 {
+				t.Errorf("%v blocks of the other server were dropped", lost)
+			}
+			p.shown(t, last)
+		})
+	}
+}
+
+// prefixes are prompts that all go to one server.
+type prefixes struct {
+	*stack
+	server string
+}
+
+// prompt returns that of a conversation: all begin alike.
+func (p *prefixes) prompt(n int) string {
+	return strings.Repeat("Answer politely. ", 100) + strings.Repeat(fmt.Sprintf("Talk %d goes on. ", n), 500)
+}
+
+func (p *prefixes) status(t *testing.T, n int) int {
+	t.Helper()
+	header := http.Header{"X-Signalbox-Endpoint": {p.server}, "X-Signalbox-Token": {"s3cret"}}
+	body := chatBody(model, p.prompt(n), 2, false)
+	a := p.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", body, header)
+	p.picker.idle(t)
+	return a.status
+}
+
+func (p *prefixes) asks(t *testing.T, n int) {
+	t.Helper()
+	if status := p.status(t, n); status != http.StatusOK {
+		t.Fatalf("conversation %d: %d", n, status)
+	}
+}
+
+// found is what audits have found of the server.
+type found struct{ predicted, reported, lost float64 }
+
+func (p *prefixes) found() found {
+	of := func(name string) float64 {
+		return p.picker.metric("signalbox_endpoint_prefix_"+name+"_total", p.server)
+	}
+	return found{of("predicted_tokens"), of("reported_tokens"), of("lost_blocks")}
+}
+
+// shown checks what /debug/endpoints says of it.
+func (p *prefixes) shown(t *testing.T, want found) {
+	t.Helper()
+	_, page := get(p.picker.metrics + "/debug/endpoints?format=json")
+	var view struct {
+		Endpoints []struct {
+			Address string
+			Prefix  struct {
+				Predicted float64 `json:"predicted_tokens"`
+				Reported  float64 `json:"reported_tokens"`
+				Lost      float64 `json:"lost_blocks"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(page), &view); err != nil {
+		t.Fatalf("%v\n%s", err, page)
+	}
+	for _, e := range view.Endpoints {
+		if e.Address == p.server && (found{e.Prefix.Predicted, e.Prefix.Reported, e.Prefix.Lost}) != want {
+			t.Errorf("/debug/endpoints has %+v, want %+v", e.Prefix, want)
+		}
+	}
+	if len(view.Endpoints) != 2 {
+		t.Errorf("/debug/endpoints has %d endpoints\n%s", len(view.Endpoints), page)
+	}
+}
