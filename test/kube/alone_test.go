@@ -41,7 +41,7 @@ func TestEachFaultAlone(t *testing.T) {
 		"away":      {nil, (*alone).cutOff, "unreachable", held, on, inForce},
 		"restarted": {[]string{}, (*alone).restart, "unreachable", 0, on, inForce},
 		"throttling": {nil, func(a *alone) { a.front.refuse(http.StatusTooManyRequests) }, "throttled", held, on,
-			"too many requests"},
+			inForce},
 		"410 Gone":  {forgetful, (*alone).outlast, "expired", 0, on, ""},
 		"stalled":   {nil, func(a *alone) { a.middle.stall(true) }, "unreachable", 0, on, inForce},
 		"forgotten": {nil, func(a *alone) { a.middle.forget() }, "unreachable", 0, on, inForce},

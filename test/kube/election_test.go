@@ -35,6 +35,8 @@ func neverBoth(t *testing.T, a, b *picker) (stop func()) {
 			select {
 			case <-ended:
 				return
+			case <-t.Context().Done():
+				return
 			default:
 			}
 			if a.isReady() && b.isReady() && a.isReady() {

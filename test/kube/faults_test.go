@@ -231,25 +231,14 @@ func (l *lane) wanted() (all []string) {
 
 // readyAlways looks whether the picker is ready, and fails the test if it ever is not, until it is stopped.
 func (p *picker) readyAlways() (stop func()) {
-	ended, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-ended:
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-			if !p.isReady() {
-				p.t.Errorf("not ready: %s", p.page("/readyz"))
-				return
-			}
+	failed := false
+	over := p.always(20*time.Millisecond, func() {
+		if !failed && !p.isReady() && p.t.Context().Err() == nil {
+			failed = true
+			p.t.Errorf("not ready, or no answer: the log says why\n%s", p.log)
 		}
-	}()
-	return func() {
-		close(ended)
-		<-done
-	}
+	})
+	return func() { over() }
 }
 
 // tally is what became of all faults.

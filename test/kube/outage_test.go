@@ -74,27 +74,39 @@ func TestAPIServerIsKilledAndStartedAgain(t *testing.T) {
 // pickEvery is the pause between two picks of pickAlways, which leaves the machine to what is tested.
 const pickEvery = 10 * time.Millisecond
 
-// pickAlways asks for one pick after the other, none of which may fail, until it is stopped, and returns how many.
+// pickAlways asks for one pick after the other, none of which may fail, until it is stopped, and returns how many. It
+// ends with the test, also one that has failed.
 func (p *picker) pickAlways() (stop func() int) {
-	ended, picks := make(chan struct{}), make(chan int)
+	return p.always(pickEvery, func() {
+		got, status, text := p.pick()
+		if (status != http.StatusOK || !strings.HasPrefix(got, "10.0.0.")) && p.t.Context().Err() == nil {
+			p.t.Errorf("pick: %q, %d %s", got, status, text)
+		}
+	})
+}
+
+// always does something again and again, until it is stopped or the test ends, and returns how often.
+func (p *picker) always(every time.Duration, do func()) (stop func() int) {
+	ended, done, n := make(chan struct{}), make(chan struct{}), 0
 	go func() {
-		n := 0
+		defer close(done)
 		for {
 			select {
 			case <-ended:
-				picks <- n
 				return
-			case <-time.After(pickEvery):
+			case <-p.t.Context().Done():
+				return
+			case <-time.After(every):
 			}
-			if got, status, text := p.pick(); status != http.StatusOK || !strings.HasPrefix(got, "10.0.0.") {
-				p.t.Errorf("pick %d: %q, %d %s", n, got, status, text)
-			}
+			do()
 			n++
 		}
 	}()
+	p.t.Cleanup(func() { <-done })
 	return func() int {
 		close(ended)
-		return <-picks
+		<-done
+		return n
 	}
 }
 

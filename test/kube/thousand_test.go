@@ -259,6 +259,8 @@ func (p *picker) watchPicks() *pickWatch {
 			select {
 			case <-w.ended:
 				return
+			case <-p.t.Context().Done():
+				return
 			case <-time.After(pickEvery):
 			}
 			w.look(p, &f)
