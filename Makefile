@@ -128,7 +128,7 @@ kube: | need-go ## Kubernetes, on a real kube-apiserver, partly behind Envoy; KU
 	  printf '\n%s\n' '*** NO KUBE-APISERVER: it could not be built, and the tests of Kubernetes were left out. ***' >&2; exit 0; \
 	fi; \
 	envoy=$$($(FETCH)) || true; export KUBELAB="$$lab" ENVOY="$$envoy"; \
-	$(GO) test -count=1 -v -timeout 20m -parallel 8 ./test/kube $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults $(FAULTS)) \
+	$(GO) test -count=1 -v -timeout 30m -parallel 8 ./test/kube $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults $(FAULTS)) \
 	  $(if $(CRDS),-crds $(abspath $(CRDS)))
 
 # It is kept like kubelab. Envoy Gateway listens on fixed ports of all addresses, so everything runs in a network of its own.
