@@ -164,7 +164,7 @@ func statusObject(code int) []byte {
 	}
 	text, err := json.Marshal(object{
 		"kind": "Status", "apiVersion": "v1", "metadata": object{}, "status": "Failure", "code": code,
-		"reason": reasons[code], "message": "the test refuses this",
+		"reason": reasons[code], "message": "the test refuses this: " + strings.ToLower(http.StatusText(code)),
 	})
 	if err != nil {
 		panic(err)
