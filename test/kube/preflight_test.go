@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // preflight runs the command as the account picker, with the port checks of serve left at their defaults.
@@ -102,6 +103,16 @@ func (s *space) preflightOfPods(as string, pool []string) {
 	s.status("a", "127.0.0.1", false)
 	s.expect("without a pod that is Ready", as, pool, false, "problem  pods of "+s.name+": 1 pod, none of them Ready")
 	s.status("a", "127.0.0.1", true)
+	active := func(value any) {
+		s.merge(s.pods()+"/a", object{"metadata": object{"annotations": object{"llm-d.ai/active-ports": value}}})
+	}
+	active("1")
+	s.expect("without an active port", as, pool, false, "problem  pods of "+s.name+": 1 pod, none with an active port",
+		"have the annotation llm-d.ai/active-ports name ports of the target")
+	active(nil)
+	s.expect("without the right to events", as, append(pool, "--events"), true,
+		"warning  right to events: may not create: none is written",
+		`{apiGroups: [""], resources: [events], verbs: [create]}`)
 	text, ok := s.preflight(as, pool...)
 	if !ok || strings.Contains(text, "warning ") || strings.Contains(text, "problem ") {
 		s.t.Errorf("with all that it needs:\n%s", text)
@@ -175,6 +186,65 @@ func TestPreflightOfOtherClusters(t *testing.T) {
 		strings.Contains(out, "inferencepools") {
 		t.Errorf("standalone, as JSON: %v, %v:\n%s", ok, err, out)
 	}
+}
+
+// An API server that says nothing is a problem in time, and so is one that gives no sense; what is wrong with the flags
+// is an error.
+func TestPreflightWithoutAnAPIServer(t *testing.T) {
+	s := newSpace(t, shared)
+	pool := []string{"--pool-name", "llama"}
+	text, err := os.ReadFile(s.kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(server string) string {
+		path := filepath.Join(t.TempDir(), "kubeconfig")
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), s.server, server)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	began := time.Now()
+	s.expect("one that says nothing", at("http://"+silent.Addr().String()), pool, false, "problem  api server: ",
+		"see that it runs")
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %v to say so, want 10 s and a little", took)
+	}
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("<html>hello</html>"))
+	}))
+	defer other.Close()
+	s.expect("a server of another kind", at(other.URL), pool, false, "problem  api server: ")
+	s.expect("no such file", "/no/such/file", pool, false, "--kubeconfig /no/such/file: ")
+	s.expect("no pool", s.kubeconfig(), nil, false, "--pool-name")
+	s.expect("two sources", s.kubeconfig(), append(pool, "--endpoint-selector", "a=b"), false,
+		"--pool-name and --endpoint-selector: want one of them")
+	s.expect("no ports", s.kubeconfig(), []string{"--endpoint-selector", "a=b"}, false, "--endpoint-target-ports: ")
+}
+
+// A definition of a version that is not read is a warning; of those that are, either will do.
+func TestPreflightOfVersions(t *testing.T) {
+	const group = "llm-d.ai"
+	c := newCluster(t)
+	s := newSpace(t, c)
+	s.pod("a", "127.0.0.1", vllm, nil)
+	s.pool(modelServer(t))
+	for plural, version := range map[string]string{"inferenceobjectives": "v1", "inferencemodelrewrites": "v2"} {
+		definition := looseDefinitionOf(group, strings.ToUpper(plural[:1])+plural[1:len(plural)-1], plural,
+			looseVersion(version, true))
+		if err := c.defineOne("", definition, version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.expect("two versions", s.kubeconfig(), []string{"--pool-name", "llama"}, true,
+		"ok       inferenceobjectives."+group+": served as v1\n",
+		"warning  inferencemodelrewrites."+group+": served as v2, and not as v1alpha2 or v1",
+		"ok       inferenceobjectives.inference.networking.x-k8s.io: not installed")
 }
 
 // Preflight reads, and asks for its rights, and nothing else.
