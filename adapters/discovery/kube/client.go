@@ -37,7 +37,9 @@ func Cluster(kubeconfig string) (*rest.Config, error) {
 
 func cluster(kubeconfig string) (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	flag := "--kubeconfig"
 	if kubeconfig == "" {
+		flag = ""
 		env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
 		if env == "" {
 			return inCluster()
@@ -47,7 +49,7 @@ func cluster(kubeconfig string) (*rest.Config, error) {
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).
 		ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", cmp.Or(kubeconfig, "$KUBECONFIG"), err)
+		return nil, fmt.Errorf("%s: %w", strings.TrimSpace(cmp.Or(flag, "$KUBECONFIG")+" "+kubeconfig), err)
 	}
 	return cfg, nil
 }

@@ -103,11 +103,7 @@ func (d *Discovery) takeExtra(w word, view *extraView) {
 		for _, o := range w.objects {
 			d.putExtra(w.follower.source.of, all, view.kind, o)
 		}
-		for name := range view.all {
-			if all[name] == nil {
-				d.problems.over(objectOf(w.follower.source.of, name))
-			}
-		}
+		d.problems.overBut(w.follower.source.of, w.objects)
 		view.all = all
 		d.tellExtras()
 		return

@@ -251,6 +251,29 @@ func TestExtrasComeBackSoon(t *testing.T) {
 	}
 }
 
+// The problem of an object ends with it, also if the object goes while nothing watches, or goes with its pool.
+func TestProblemOfAnObjectEndsWithIt(t *testing.T) {
+	s, _ := newExtrasScene(t)
+	path := extraPath(extraGroup, "inferenceobjectives")
+	s.install(path)
+	s.put(poolsPath, "llama", poolOf("vllm", 8000))
+	s.put(podsPath, "a", podAt("1", "10.0.0.1"))
+	s.put(path, "broken", objectiveOf("llama", "high"))
+	s.run()
+	s.reports("InferenceObjective prod/broken: spec.priority: ")
+	s.fake.refuse(http.StatusTooManyRequests)
+	s.put(path, "broken", nil)
+	s.forget()
+	s.fake.refuse(0)
+	s.reports("")
+	s.tells("a-rank-0 10.0.0.1:8000")
+
+	s.put(podsPath, "b", podAt("2", "nonsense"))
+	s.reports("pod prod/b: status.podIP: ")
+	s.put(poolsPath, "llama", nil)
+	s.reports("")
+}
+
 // Objects of the version to come name their pools by a list, or by the labels of pools, which may change.
 func TestPoolsThatAreListedOrSelected(t *testing.T) {
 	s, x := newExtrasScene(t)

@@ -74,6 +74,19 @@ func (p *problems) over(about string) {
 	}
 }
 
+// overBut ends the problems of all objects of a resource but those that are there.
+func (p *problems) overBut(r resource, there []*object) {
+	kept := make(map[string]bool, len(there))
+	for _, o := range there {
+		kept[objectOf(r, o.Name)] = true
+	}
+	for about := range p.open {
+		if strings.HasPrefix(about, objectOf(r, "")) && !kept[about] {
+			p.over(about)
+		}
+	}
+}
+
 // first returns the text of one problem of what endpoints come from, the same one each time; "" = there is none.
 func (p *problems) first() string {
 	for _, about := range slices.Sorted(maps.Keys(p.open)) {

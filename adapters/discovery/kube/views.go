@@ -63,6 +63,7 @@ func (d *Discovery) poolGone() {
 	d.problems.over(objectOf(d.pool.follower.source.of, d.cfg.Pool.Name))
 	d.problems.over("list " + pods.String())
 	d.problems.over("watch " + pods.String())
+	d.problems.overBut(pods, nil)
 	d.pods.follower.stop()
 	d.pool.there, d.pool.target, d.pods = false, nil, podView{}
 	d.out.dirty, d.out.known = d.out.version > 0, false
@@ -117,11 +118,7 @@ func (d *Discovery) takeList(w word) {
 		all[p.name] = p
 		changed = changed || !p.same(d.pods.all[p.name])
 	}
-	for name := range d.pods.all {
-		if all[name] == nil {
-			d.problems.over(objectOf(pods, name))
-		}
-	}
+	d.problems.overBut(pods, w.objects)
 	d.pods.all, d.pods.listed, d.out.dirty = all, true, d.out.dirty || changed
 	d.usePorts()
 }
