@@ -92,14 +92,16 @@ func TestStandbyTakesOver(t *testing.T) {
 	second.standsBy("not the leader: first leads")
 
 	_ = first.cmd.Process.Kill()
-	t.Logf("ready %v after the leader was killed", second.ready(true))
+	machine := watchLateness()
+	machine.within(t, "ready after the leader was killed", second.ready(true), 8*time.Second)
 
 	t.Setenv("POD_NAME", "third")
 	third := startPicker(t, s.inPool(elected)...)
 	third.standsBy("not the leader: second leads")
 	stop := neverBoth(t, second, third)
 	_ = second.cmd.Process.Signal(syscall.SIGTERM)
-	t.Logf("ready %v after the leader was asked to end", third.ready(true))
+	machine = watchLateness()
+	machine.within(t, "ready after the leader was asked to end", third.ready(true), 1500*time.Millisecond)
 	stop()
 }
 
@@ -167,9 +169,10 @@ func TestOutageForLeaderAndStandby(t *testing.T) {
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("one is ready %v after the API server is", eventually(t, "one is ready", func() bool {
+	machine := watchLateness()
+	machine.within(t, "one leads after the API server is back", eventually(t, "one is ready", func() bool {
 		return first.isReady() || second.isReady()
-	}))
+	}), 8*time.Second)
 	stop()
 	if a, b := stopFirst(), stopSecond(); a < 10 || b < 10 {
 		t.Errorf("%d and %d picks meanwhile, want 10 or more", a, b)

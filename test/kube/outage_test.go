@@ -58,10 +58,10 @@ func TestAPIServerIsKilledAndStartedAgain(t *testing.T) {
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
+	machine, began := watchLateness(), time.Now()
 	s.pod("b", "10.0.0.2", vllm, nil)
 	p.knows("a-rank-0 10.0.0.1:8000", "b-rank-0 10.0.0.2:8000")
-	t.Logf("followed %v after the API server was back", time.Since(began))
+	machine.within(t, "followed after the API server was back", time.Since(began), 5*time.Second)
 	another.knows("a-rank-0 10.0.0.1:8000", "b-rank-0 10.0.0.2:8000")
 	eventually(t, "fresh", func() bool { return strings.Contains(p.page("/metrics"), fresh) })
 	s.status("a", "10.0.0.1", true)
@@ -122,6 +122,7 @@ func TestAPIServerComesLater(t *testing.T) {
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("ready %v after the API server", p.ready(true))
+	machine := watchLateness()
+	machine.within(t, "ready after the API server", p.ready(true), 2*time.Second)
 	p.knows("a-rank-0 10.0.0.1:8000")
 }

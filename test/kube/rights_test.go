@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // user makes a service account and returns a token of it.
@@ -60,7 +61,8 @@ func TestRightsThatComeLater(t *testing.T) {
 		})
 		s.grant(r.group, r.resource)
 	}
-	t.Logf("ready %v after the last right came", p.ready(true))
+	machine := watchLateness()
+	machine.within(t, "ready after the last right came", p.ready(true), 2*time.Second)
 	p.knows("a-rank-0 10.0.0.1:8000")
 }
 
