@@ -56,10 +56,10 @@ release-check: ## Build the release of Linux twice, and see that both are equal 
 # would take half of the time.
 .PHONY: quick
 quick: ## Unit tests, whole-tree checks and one seed of the simulation, in a minute
-	@$(GO) test $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)|/adapters/lab/conformance$$')
+	@$(GO) test $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)|/adapters/lab/conformance$$|/test/recipe$$')
 	@$(GO) test -run '^TestFaults' ./test/planted
 	@$(GO) test -run '^TestNamedSeed$$' ./test/sim
-	@printf '\n%s\n' "Left out: the conformance checker's own tests, further seeds, conformance, chaos, end to end (make test); lint, race, fuzzing, planted faults, release, Kubernetes (make ci)."
+	@printf '\n%s\n' "Left out: the conformance checker's own tests, the recipe for a scorer, further seeds, conformance, chaos, end to end (make test); lint, race, fuzzing, planted faults, release, Kubernetes (make ci)."
 
 # The simulation has its own clock and conformance mostly waits, so both run side by side. Tests that measure time run alone.
 .PHONY: test
@@ -180,10 +180,10 @@ vet: ## go vet
 	$(GO) vet ./...
 
 # Under the race detector, test/e2e builds the binary with it too. Planted faults are left out, because their races are
-# intended, and so is what runs in one goroutine: the plays of test/bench in virtual time, and what reads the source.
+# intended, and so is what runs in one goroutine: the plays of test/bench in virtual time, and what reads or builds the source.
 .PHONY: race
 race: ## Tests under the race detector (needs a C compiler); LONG=yes adds those of end to end that see nothing new
-	@envoy=$$($(FETCH)) || true; packages=$$($(GO) list ./... | grep -v -E '/test/(bench|bench/affinity|bench/overload|arch|planted|lint|e2e|kube)$$'); \
+	@envoy=$$($(FETCH)) || true; packages=$$($(GO) list ./... | grep -v -E '/test/(bench|bench/affinity|bench/overload|arch|planted|lint|e2e|kube|recipe)$$'); \
 	export ENVOY="$$envoy" CGO_ENABLED=1; \
 	$(GO) test -race -timeout 20m -skip '^TestPlanted' $$packages; \
 	$(GO) test -race -timeout 30m ./test/e2e $(if $(LONG),-long)

@@ -46,7 +46,8 @@ type PluginType struct {
 	Text string // what the plugin does, in whole sentences
 	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler,
 	// Decider, Detector, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders, ResponseEnd or
-	// Reporter, a flow.Fairness, Ordering or UsageLimit, a reclaim.Eviction, an attributes.Extractor, or several of these.
+	// Reporter, a flow.Fairness, Ordering or UsageLimit, a reclaim.Eviction, an attributes.Extractor, or several of
+	// these.
 	// Parameters are decoded onto its fields with a tag json, whose documentation is the tag doc. If it has a method
 	// Validate() error, that says what is wrong with them, each problem beginning with the parameter's name and a
 	// colon.
