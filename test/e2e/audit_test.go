@@ -32,15 +32,7 @@ func TestEnvoyDropsLostPrefixes(t *testing.T) {
 				t.Fatalf("before: %+v", before)
 			}
 
-			response, err := http.Post("http://"+p.server+lose, "", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			response.Body.Close()
-			eventually(t, 10*time.Second, "the server is back", func() bool {
-				status, _ := get("http://" + p.server + "/health")
-				return status == http.StatusOK && p.status(t, all) == http.StatusOK
-			})
+			p.loses(t, lose, all)
 			noticed := 0
 			for n := range again {
 				if p.asks(t, n); noticed == 0 && p.found().lost > 0 {
@@ -71,6 +63,20 @@ func TestEnvoyDropsLostPrefixes(t *testing.T) {
 type prefixes struct {
 	*stack
 	server string
+}
+
+// loses has the server lose its cache, and waits until it answers the conversation n.
+func (p *prefixes) loses(t *testing.T, path string, n int) {
+	t.Helper()
+	response, err := http.Post("http://"+p.server+path, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	eventually(t, 10*time.Second, "the server is back", func() bool {
+		status, _ := get("http://" + p.server + "/health")
+		return status == http.StatusOK && p.status(t, n) == http.StatusOK
+	})
 }
 
 // prompt returns that of a conversation: all begin alike.
