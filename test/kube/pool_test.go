@@ -101,8 +101,8 @@ func TestChangesOfReadinessInAPool(t *testing.T) {
 	}
 	slices.Sort(took)
 	late90, latest := machine.stop()
-	t.Logf("FIGURES from when a change is written until /debug/endpoints shows it: p50 %v, p90 %v, longest %v; the machine "+
-		"is late by p90 %v, longest %v", took[20], took[36], took[39], late90, latest)
+	t.Logf("FIGURES from when a change is written until /debug/endpoints shows it: p50 %v, p90 %v, longest %v; the "+
+		"machine is late by p90 %v, longest %v", took[20], took[36], took[39], late90, latest)
 	if took[36] > 50*time.Millisecond+2*late90 || took[39] > time.Second+2*latest {
 		t.Errorf("p90 %v, longest %v; want 50 ms and 1 s at most, and twice as long as the machine is late", took[36],
 			took[39])

@@ -63,7 +63,7 @@ func TestPodsWithoutACluster(t *testing.T) {
 		"--pool-name p": "--pool-name: there is no cluster: want --kubeconfig, $KUBECONFIG, or a pod with a service " +
 			"account",
 		"--endpoint-selector a=b --endpoint-target-ports 1": "--endpoint-selector: there is no cluster: ",
-		"--pool-name p --kubeconfig /no/such/file":          "--pool-name: /no/such/file: ",
+		"--pool-name p --kubeconfig /no/such/file":          "--pool-name: --kubeconfig /no/such/file: ",
 	} {
 		o, set := newOptions(nil), pflag.NewFlagSet("test", pflag.ContinueOnError)
 		o.register(set)
