@@ -53,17 +53,11 @@ func setGC(ctx context.Context, before collection) {
 	}
 	metrics.Read(heap)
 	now := collection{before.percent, heap[2].Value.Uint64(), time.Now()}
-	want := 400
-	if live, scanned := heap[0].Value.Uint64(), heap[1].Value.Uint64(); live > 0 {
-		room := uint64(leastRoom)
-		if !before.at.IsZero() {
-			room = roomFor(now.allocated-before.allocated, now.at.Sub(before.at))
-		}
-		if live > 2*gcRoom {
-			room = min(room, gcRoom/2) // a burst is collected late: what is set here counts from the next one on
-		}
-		want = int(min(max(100*max(room, scanned)/live, 5), 400))
+	room := uint64(leastRoom)
+	if !before.at.IsZero() {
+		room = roomFor(now.allocated-before.allocated, now.at.Sub(before.at))
 	}
+	want := percentFor(heap[0].Value.Uint64(), heap[1].Value.Uint64(), room)
 	if want < now.percent-now.percent/10 || want > now.percent+now.percent/10 { // each stops the world for a moment
 		debug.SetGCPercent(want)
 		now.percent = want
@@ -74,6 +68,18 @@ func setGC(ctx context.Context, before collection) {
 			setGC(ctx, now)
 		}
 	})
+}
+
+// percentFor returns the percentage of what is live that is this room, or what has to be scanned if that is more.
+func percentFor(live, scanned, room uint64) int {
+	const most = 400
+	if live == 0 {
+		return most
+	}
+	if live > 2*gcRoom {
+		room = min(room, gcRoom/2) // a burst is collected late: what is set counts from the next collection on
+	}
+	return int(min(max(100*max(room, scanned)/live, 5), most))
 }
 
 // roomFor returns how much garbage may gather in a process that allocated so much in a time.

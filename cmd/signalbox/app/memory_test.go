@@ -6,7 +6,6 @@ import (
 	"math"
 	"runtime"
 	"runtime/debug"
-	"runtime/metrics"
 	"strconv"
 	"testing"
 	"time"
@@ -81,36 +80,21 @@ func TestRoomFollowsHowFastGarbageComes(t *testing.T) {
 	}
 }
 
-// garbage keeps an allocation from being left out.
-var garbage []byte
-
-// The collector itself keeps to it: a process that allocates slowly holds little garbage.
-func TestLittleGarbageGathersSlowly(t *testing.T) {
-	const live, step = 40 << 20, 256 << 10
-	kept := make([]*[1 << 10]*byte, live>>13) // with pointers, as what is live has
-	for i := range kept {
-		kept[i] = new([1 << 10]*byte)
+func TestPercentageIsTheRoom(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		live, scanned, room uint64
+		want                int
+	}{
+		"the start": {0, 0, leastRoom, 400}, "a small heap": {2 * mib, mib, gcRoom, 400},
+		"slowly": {32 * mib, 4 * mib, leastRoom, 50}, "under load": {32 * mib, 4 * mib, gcRoom, 200},
+		"much to scan": {64 * mib, 32 * mib, leastRoom, 50}, "bodies": {256 * mib, 8 * mib, gcRoom, 12},
+		"bodies, slowly": {256 * mib, 8 * mib, leastRoom, 6}, "many bodies": {1024 * mib, 8 * mib, gcRoom, 5},
+	} {
+		if got := percentFor(c.live, c.scanned, c.room); got != c.want {
+			t.Errorf("%s: %d %%, want %d", name, got, c.want)
+		}
 	}
-	before := debug.SetGCPercent(100)
-	t.Cleanup(func() { debug.SetGCPercent(before) })
-	setGC(t.Context(), collection{percent: 100})
-	runtime.GC()
-	<-time.After(100 * time.Millisecond) // finalizers have run
-	heapNow := func() uint64 {
-		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-		metrics.Read(s)
-		return s[0].Value.Uint64()
-	}
-	floor, most := heapNow(), uint64(0)
-	for range 300 { // 75 MiB, 25 in a second
-		garbage = make([]byte, step)
-		most = max(most, heapNow())
-		<-time.After(10 * time.Millisecond)
-	}
-	if over := most - floor; over > (gcRoom+2*leastRoom)/2 {
-		t.Errorf("%d MiB of garbage gathered, want about %d", over>>20, leastRoom>>20)
-	}
-	runtime.KeepAlive(kept)
 }
 
 func TestMemoryIsGivenBackAfterABurst(t *testing.T) {
