@@ -58,6 +58,7 @@ type Request struct {
 	Media        int   // images, sounds and files in the messages
 	OutputTokens int   // the client's limit; 0 = none
 
+	Items  List[uint64] // hashes of the media, each once, at most 64; empty = none, or no plugin asks for them
 	Blocks List[uint64] // chained hashes of the whole prompt blocks, first block first; content only
 	Subset Subset
 	Forced bool // its client, who may, names the only endpoint of Subset: filters and screeners do not apply

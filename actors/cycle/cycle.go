@@ -73,6 +73,7 @@ type configuration struct {
 
 // aftermath is what plugins are owed of a request that was picked for.
 type aftermath struct {
+	first  bool  // some learn when the first token comes
 	due    bool  // some learn how it ends
 	values []any // of their private slots
 	kept   messages.List[messages.Kept]
@@ -237,7 +238,10 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 	c.placePrompt(ctx, out.Stages)
 	c.keep(ctx, out.Kept)
 	c.noteDestinations(out)
-	c.plugins = aftermath{c.plan.HasEnds() && !c.check, out.Values, out.Kept}
+	c.plugins = aftermath{
+		first: c.plan.HasFirstTokens() && !c.check, due: c.plan.HasEnds() && !c.check,
+		values: out.Values, kept: out.Kept,
+	}
 	c.waitFor(ctx, c.patience())
 	c.enter(picked)
 	c.leaveLine(ctx)
@@ -349,6 +353,7 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 	c.patient = true
 	c.reportSuccess()
 	c.timeFirstToken(m.At.Sub(c.picked))
+	c.tellFirstToken(ctx, m.At.Sub(c.picked))
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
 }
 
@@ -485,12 +490,5 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	c.closeEntry(ctx)
 	c.chargeAll()
 	c.endService()
-	c.tellPlugins()
-}
-
-// tellPlugins comes last, when nothing is held any more, for a plugin may panic.
-func (c *Cycle) tellPlugins() {
-	if c.plugins.due {
-		c.deps.Scheduler.End(c.plan, &c.req, &c.rec, c.plugins.values)
-	}
+	c.tellPlugins(ctx)
 }

@@ -165,15 +165,27 @@ func (c *Cycle) expectService(blocks int) {
 // timeFirstToken tells how long the endpoint took to the first token. Of an answer that is not streamed, the first
 // byte comes with the last, and one with stages may have waited elsewhere.
 func (c *Cycle) timeFirstToken(took time.Duration) {
-	if !c.service.due || c.rec.Served != c.chosen.ID || !c.req.Stream || took <= 0 ||
-		c.rec.Decision.Stages.Len() > 0 ||
-		c.rec.Status >= 400 || c.bodyStatus != 0 {
+	if !c.service.due || !c.times(took) {
 		return
 	}
 	c.service.due = false
 	c.deps.Window.Tell(messages.FirstTokenTimed{
 		Endpoint: c.chosen.ID, Picked: c.picked, Took: took, Prompt: c.req.PromptTokens - int(c.service.cached),
 	})
+}
+
+// times reports whether the time of a first token is that of the chosen endpoint alone.
+func (c *Cycle) times(took time.Duration) bool {
+	return c.rec.Served == c.chosen.ID && c.req.Stream && took > 0 && c.rec.Decision.Stages.Len() == 0 &&
+		c.rec.Status < 400 && c.bodyStatus == 0
+}
+
+// tellFirstToken has plugins learn, once, how long the endpoint took.
+func (c *Cycle) tellFirstToken(ctx runtime.Context[messages.CycleMsg], took time.Duration) {
+	if c.plugins.first && c.times(took) {
+		c.plugins.first = false
+		c.keep(ctx, c.deps.Scheduler.Begin(c.plan, c.chosen.ID, took, c.plugins.values))
+	}
 }
 
 // endService tells that the request has ended at its endpoint, unless its first token was told. The access log may know
@@ -194,4 +206,14 @@ func (c *Cycle) endService() {
 		Endpoint: c.chosen.ID, Served: own && c.whole && c.rec.Status < 400,
 		Refused: own && (c.rec.Status == 429 || c.rec.Status == 503),
 	})
+}
+
+// tellPlugins comes last, when nothing is held any more, for a plugin may panic.
+func (c *Cycle) tellPlugins(ctx runtime.Context[messages.CycleMsg]) {
+	if c.plugins.first && c.rec.FirstToken > 0 { // as the access log has it
+		c.tellFirstToken(ctx, c.rec.FirstToken-c.rec.Decided)
+	}
+	if c.plugins.due {
+		c.keep(ctx, c.deps.Scheduler.End(c.plan, &c.req, &c.rec, c.plugins.values))
+	}
 }

@@ -184,3 +184,70 @@ func TestMemoryIsToldWhatPluginsKeep(t *testing.T) {
 		})
 	}
 }
+
+// observer is a plugin that keeps an endpoint at a request's first token, and at its end.
+type observer struct{ uses memory.Uses }
+
+func (o *observer) FirstToken(b *schedule.Begun) {
+	o.uses.Keep(b.Notes(), messages.EndpointID{Slot: b.Served().Slot, Generation: uint32(b.Took() / time.Millisecond)})
+}
+
+func (o *observer) ResponseEnd(e *schedule.Ended) {
+	o.uses.Keep(e.Notes(), messages.EndpointID{Slot: uint32(e.Record().Status)})
+}
+
+// A plugin learns once when the first token came, if that says how long the picked endpoint takes, also from the access
+// log; and what it keeps then, and of the end, is told.
+func TestPluginsLearnWhenTheFirstTokenComes(t *testing.T) {
+	const ms = time.Millisecond
+	began, end := messages.ResponseStarted{Status: 200}, messages.ResponseEnded{}
+	token := func(s *scene) { s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock().Add(70 * ms)}) }
+	tell := func(list ...messages.CycleMsg) func(*scene) {
+		return func(s *scene) {
+			for _, m := range list {
+				s.cycle.Tell(m)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		whole, check bool // the answer is not streamed; a checker asks
+		told         []func(*scene)
+		want         []uint32 // milliseconds, and the status at the end
+	}{
+		"streamed":     {told: []func(*scene){tell(began), token, tell(end)}, want: []uint32{70, 200}},
+		"not streamed": {whole: true, told: []func(*scene){tell(began), token, tell(end)}, want: []uint32{200}},
+		"an error": {told: []func(*scene){tell(messages.ResponseStarted{Status: 404}), token, tell(end)},
+			want: []uint32{404}},
+		"another endpoint": {told: []func(*scene){
+			tell(messages.ResponseStarted{Status: 200, Served: addresses[second]}), token, tell(end),
+		}, want: []uint32{200}},
+		"no token": {told: []func(*scene){tell(began, end)}, want: []uint32{200}},
+		"from the log": {told: []func(*scene){tell(messages.ResponseStarted{Status: 200, Bypasses: true},
+			messages.ResponseEnded{Logged: messages.Logged{Status: 200, Headers: ms, FirstToken: 90*ms + 1}})},
+			want: []uint32{90, 200}},
+		"a check": {check: true, told: []func(*scene){tell(began), token, tell(end)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.plan.Serve(schedule.PointStep{Plugin: new(observer)})
+			s.asked.Stream = !c.whole
+			s.play()
+			s.cycle.Tell(messages.RequestArrived{
+				Request: s.asked, Flow: line, ArrivedAt: s.cycle.Clock(), Deadline: s.cycle.Clock().Add(time.Hour),
+				Stream: s.stream, Check: c.check,
+			})
+			s.cycle.Tell(messages.Dispatched{})
+			for _, told := range c.told {
+				told(s)
+			}
+			var got []uint32
+			for _, m := range s.memory.Told() {
+				kept := m.(messages.PickKept).Kept.At(0).Endpoint
+				got = append(got, max(kept.Generation, kept.Slot))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("kept %v, want %v", got, c.want)
+			}
+		})
+	}
+}

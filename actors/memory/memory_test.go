@@ -85,6 +85,9 @@ func (s *scene) shows(sessions, uses, evicted float64) {
 	want := map[string]float64{
 		"signalbox_memory_entries sessions": sessions, "signalbox_memory_entries uses": uses,
 		"signalbox_memory_entries adapters": 0, "signalbox_memory_evicted_total adapters": 0,
+		"signalbox_memory_entries turns": 0, "signalbox_memory_evicted_total turns": 0,
+		"signalbox_memory_entries media": 0, "signalbox_memory_evicted_total media": 0,
+		"signalbox_memory_entries first-tokens": 0, "signalbox_memory_evicted_total first-tokens": 0,
 		"signalbox_memory_evicted_total sessions": evicted, "signalbox_memory_evicted_total uses": 0,
 	}
 	if !maps.Equal(got, want) {

@@ -8,7 +8,10 @@ import (
 )
 
 // names are those of the tables in metrics.
-var names = [...]string{messages.SessionTable: "sessions", messages.UseTable: "uses", messages.AdapterTable: "adapters"}
+var names = [...]string{
+	messages.SessionTable: "sessions", messages.UseTable: "uses", messages.AdapterTable: "adapters",
+	messages.TurnTable: "turns", messages.MediaTable: "media", messages.FirstTokenTable: "first-tokens",
+}
 
 // Metrics holds the metrics of what plugins keep. The actor sets them after each message, and they outlive its
 // incarnations.
@@ -21,8 +24,9 @@ type Metrics struct {
 // NewMetrics creates the metrics and registers them. It fails if one of their names is taken.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	entries := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "signalbox_memory_entries",
-		Help: "What plugins keep of earlier requests: the endpoints of sessions, the order in which endpoints " +
-			"were used, and the adapters of endpoints."}, []string{"table"})
+		Help: "What plugins keep of earlier requests: endpoints of sessions, the order in which endpoints were used, " +
+			"adapters of endpoints, turns of sessions, media of endpoints, and endpoints with times to first tokens.",
+	}, []string{"table"})
 	evicted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "signalbox_memory_evicted_total",
 		Help: "Entries that made way for others before they expired."}, []string{"table"})
 	for _, c := range []prometheus.Collector{entries, evicted} {

@@ -43,6 +43,7 @@ type Config struct {
 type Parser struct {
 	config   Config
 	formats  Formats
+	items    bool // the media of messages are hashed, too
 	decoders *decoders
 }
 
@@ -59,6 +60,13 @@ func (p *Parser) Of(formats Formats) *Parser {
 	return &Parser{config: p.config, formats: formats, decoders: p.decoders}
 }
 
+// WithItems returns the parser with Items among the facts that it fills.
+func (p *Parser) WithItems() *Parser {
+	with := *p
+	with.items = true
+	return &with
+}
+
 // isJSON reports whether a body of this content type is meant to be JSON; without one it is.
 func isJSON(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
@@ -71,7 +79,8 @@ func isJSON(contentType string) bool {
 }
 
 // Parse fills into from a body: Model, Salt, Stream, Usage, Form, PromptTokens, Media,
-// OutputTokens, Blocks, and nothing else. Of a form (multipart/form-data, on any path) it fills Model.
+// OutputTokens, Blocks, with WithItems also Items, and nothing else. Of a form (multipart/form-data, on any path) it
+// fills Model.
 //
 // A body with a content encoding is decoded for this, within the limits of this package: gzip, br, zstd,
 // and lists of them.
@@ -226,7 +235,7 @@ func (p *Parser) read(f format, contentType string, body []byte, into *messages.
 	if isWide(body) {
 		return nil
 	}
-	r := reader{scanner: scanner{body: body}, format: f}
+	r := reader{scanner: scanner{body: body}, format: f, wantsItems: p.items}
 	// stepped over, not cut off: positions in errors count from the first byte
 	if bytes.HasPrefix(body, byteOrderMark) {
 		r.pos = len(byteOrderMark)
@@ -247,7 +256,7 @@ func (r *reader) fill(into *messages.Request) {
 		return
 	}
 	into.PromptTokens, into.Media = r.tokens+(r.promptBytes+3)/4, r.media
-	into.OutputTokens = r.limit
+	into.OutputTokens, into.Items = r.limit, messages.TakeList(r.items)
 	if r.newLimit > 0 {
 		into.OutputTokens = r.newLimit
 	}

@@ -172,7 +172,7 @@ func TestFacts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := parse(t, tt.path, tt.body)
 			if diff := cmp.Diff(tt.want, got, ignoreBlocks,
-				cmp.AllowUnexported(messages.List[messages.Address]{},
+				cmp.AllowUnexported(messages.List[messages.Address]{}, messages.List[uint64]{},
 					messages.List[messages.HeaderValue]{})); diff != "" {
 				t.Errorf("body %.300s: facts (-want +got):\n%s", tt.body, diff)
 			}

@@ -3,6 +3,7 @@ package parsers
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
@@ -49,6 +50,7 @@ func (r *reader) feed(media bool) bool {
 		}
 		if media && !r.countKeys {
 			r.media++
+			r.addItem(raw, escaped)
 		}
 		if media && len(raw) > mediaBytes {
 			r.feedMedia(raw)
@@ -116,6 +118,23 @@ func (r *reader) feedMedia(raw []byte) {
 		r.hasher.Write(r.chunk[:])
 	}
 	r.promptBytes += mediaBytes
+}
+
+// maxItems is how many media of a request are told apart.
+const maxItems = 64
+
+// addItem adds the hash of a medium, as it would be decoded, if it is wanted and new.
+func (r *reader) addItem(raw []byte, escaped bool) {
+	if !r.wantsItems || len(r.items) == maxItems {
+		return
+	}
+	sum := xxhash.Sum64(raw)
+	if escaped {
+		sum = xxhash.Sum64String(copyText(raw, true))
+	}
+	if !slices.Contains(r.items, sum) {
+		r.items = append(r.items, sum)
+	}
 }
 
 // feedText hashes a string of the body, decoded. Bytes that are not UTF-8 are hashed as they are.

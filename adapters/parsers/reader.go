@@ -17,11 +17,13 @@ type reader struct {
 	limit         int // max_tokens, or what another API calls so
 	newLimit      int // max_completion_tokens, of chat only; it wins
 
-	promptBytes int  // bytes of text in the prompt
-	media       int  // images, sounds and files in the messages
-	tokens      int  // tokens of the prompt's token arrays
-	fed         bool // the body has messages, or a prompt
-	countKeys   bool // keys count as prompt text too
+	promptBytes int // bytes of text in the prompt
+	media       int // images, sounds and files in the messages
+	wantsItems  bool
+	items       []uint64 // hashes of the media, each once, at most maxItems; only with wantsItems
+	tokens      int      // tokens of the prompt's token arrays
+	fed         bool     // the body has messages, or a prompt
+	countKeys   bool     // keys count as prompt text too
 	chunk       [256]byte
 }
 
@@ -226,7 +228,7 @@ func (r *reader) chatMember(key []byte, is part) bool {
 func (r *reader) promptBegins() {
 	if r.fed {
 		r.hasher.Reset()
-		r.promptBytes, r.tokens, r.media = 0, 0, 0
+		r.promptBytes, r.tokens, r.media, r.items = 0, 0, 0, nil
 	}
 	r.fed = true
 	r.hasher.Expect(len(r.body))

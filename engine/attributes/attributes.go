@@ -97,6 +97,36 @@ func BuiltIn() []Attribute {
 	}
 }
 
+// What plugins of engine/points emit and plugins of other packages read, if a file has both.
+var (
+	// FirstTokenFloor is how long an endpoint takes to a first token when nothing waits.
+	FirstTokenFloor = Attribute{"llm-d.ai/ttft-floor-seconds", Number, "seconds", Produced}
+	// FirstTokenLow and FirstTokenTypical are percentiles of how long it took lately.
+	FirstTokenLow     = Attribute{"llm-d.ai/ttft-low-seconds", Number, "seconds", Produced}
+	FirstTokenTypical = Attribute{"llm-d.ai/ttft-typical-seconds", Number, "seconds", Produced}
+	// FirstTokenLowLoad and FirstTokenTypicalLoad are the requests in flight when it took about so long.
+	FirstTokenLowLoad     = Attribute{"llm-d.ai/ttft-low-inflight-requests", Number, "requests", Produced}
+	FirstTokenTypicalLoad = Attribute{"llm-d.ai/ttft-typical-inflight-requests", Number, "requests", Produced}
+	// MediaCached is the share of the request's images, sounds and files that an endpoint was sent before.
+	MediaCached = Attribute{"llm-d.ai/mm-embeddings-cached-ratio", Number, "share", Produced}
+)
+
+// Shared returns the attributes that plugins of engine/points emit and plugins of other packages read.
+func Shared() []Attribute {
+	return []Attribute{
+		FirstTokenFloor, FirstTokenLow, FirstTokenTypical, FirstTokenLowLoad, FirstTokenTypicalLoad, MediaCached,
+	}
+}
+
+// ProducedAs returns the attribute of a name that a plugin emits.
+func ProducedAs(name string) Attribute {
+	shared := Shared()
+	if i := slices.IndexFunc(shared, func(a Attribute) bool { return a.Name == name }); i >= 0 {
+		return shared[i]
+	}
+	return Attribute{Name: name, Origin: Produced}
+}
+
 // CheckName returns what is wrong with the name of an attribute that is not built in.
 func CheckName(name string) error {
 	domain, own, ok := strings.Cut(name, "/")

@@ -45,9 +45,9 @@ type PluginType struct {
 	Type string
 	Text string // what the plugin does, in whole sentences
 	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler,
-	// Decider, Detector, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders, ResponseEnd or
-	// Reporter, a flow.Fairness, Ordering or UsageLimit, a reclaim.Eviction, an attributes.Extractor, or several of
-	// these.
+	// Decider, Detector, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders, FirstToken,
+	// ResponseEnd or Reporter, a flow.Fairness, Ordering or UsageLimit, a reclaim.Eviction, an attributes.Extractor, or
+	// several of these.
 	// Parameters are decoded onto its fields with a tag json, whose documentation is the tag doc. If it has a method
 	// Validate() error, that says what is wrong with them, each problem beginning with the parameter's name and a
 	// colon.
@@ -309,7 +309,6 @@ const (
 	findsPickers   = "it finds other pickers for a syncer, of which only the interface is public; pages tell their load"
 	holdsBack      = "it holds requests back to group them, and no plugin may wait"
 	watchesObjects = "it needs objects of Kubernetes that Signalbox does not watch"
-	notYet         = "it is not there yet"
 )
 
 // unsupported maps the plugin types of the reference that have no counterpart here to the reason.
@@ -321,8 +320,6 @@ var unsupported = map[string]string{
 	"k8s-peer-discovery":                        findsPickers,
 	"latency-scorer":                            asksPredictor,
 	"latency-slo-admitter":                      asksPredictor,
-	"mm-embeddings-cache-producer":              notYet,
-	"mm-embeddings-cache-scorer":                notYet,
 	"multicluster-approx-prefix-cache-producer": asksPickers,
 	"multicluster-file-discovery":               asksPickers,
 	"multicluster-kv-cache-utilization-scorer":  asksPickers,

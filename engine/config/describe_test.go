@@ -155,6 +155,7 @@ func TestPluginsSayWhatUnknownAndStaleMean(t *testing.T) {
 			_ = json.Unmarshal(named, plugin) // of those that read whatever is named
 			var b attributes.Binding
 			b.Emit("built in", attributes.BuiltIn()...)
+			b.Emit("a producer", attributes.Shared()...)
 			reader.Declare(b.Reader(p.Type))
 			layout, faults := b.Layout()
 			if len(faults) > 0 {

@@ -220,6 +220,7 @@ func readsOf(typ string) (names []string) {
 func declared(typ string, reader schedule.Reader) (names []string) {
 	var b attributes.Binding
 	b.Emit("built in", attributes.BuiltIn()...)
+	b.Emit("a producer", attributes.Shared()...)
 	r := b.Reader(typ)
 	reader.Declare(r)
 	layout, _ := b.Layout() // of those whose attribute a parameter names, it lacks that
@@ -256,19 +257,29 @@ var writesOf = map[string][]string{
 	"disagg-profile-handler": {
 		"the headers `x-prefiller-host-port` and `x-encoder-hosts-ports`, of requests",
 	},
-	"inflight-load-producer":     {"`inflight-requests`", "`inflight-tokens`"},
-	"json-extractor":             {"the attributes that it names"},
-	"label-producer":             {"the attributes that it names"},
-	"learning-detector":          {"`window-requests`", "`window-tokens`"},
-	"lora-affinity-scorer":       {"which adapters it has placed at which server, for itself"},
-	"models-data-extractor":      {"`models`"},
-	"no-hit-lru-scorer":          {"which servers were used, for itself"},
-	"p2p-source-producer":        {"the header `x-kv-cache-source-host-port`, of requests"},
-	"prometheus-extractor":       {"the attributes that it names"},
-	"request-attribute-reporter": {"dynamic metadata of the answer to the end of the response's body"},
-	"session-affinity-filter":    {"the header that names the server, of responses"},
-	"session-affinity-scorer":    {"the header that names the server, of responses"},
-	"session-id-producer":        {"`SessionIDDataKey`, of requests"},
+	"inflight-load-producer": {"`inflight-requests`", "`inflight-tokens`"},
+	"json-extractor":         {"the attributes that it names"},
+	"label-producer":         {"the attributes that it names"},
+	"learning-detector":      {"`window-requests`", "`window-tokens`"},
+	"latency-observer-producer-hub": {
+		"`llm-d.ai/ttft-floor-seconds`", "`llm-d.ai/ttft-low-seconds`", "`llm-d.ai/ttft-typical-seconds`",
+		"`llm-d.ai/ttft-low-inflight-requests`", "`llm-d.ai/ttft-typical-inflight-requests`",
+	},
+	"lora-affinity-scorer":         {"which adapters it has placed at which server, for itself"},
+	"mm-embeddings-cache-producer": {"`llm-d.ai/mm-embeddings-cached-ratio`"},
+	"models-data-extractor":        {"`models`"},
+	"no-hit-lru-scorer":            {"which servers were used, for itself"},
+	"p2p-source-producer":          {"the header `x-kv-cache-source-host-port`, of requests"},
+	"prometheus-extractor":         {"the attributes that it names"},
+	"request-attribute-reporter":   {"dynamic metadata of the answer to the end of the response's body"},
+	"session-affinity-filter":      {"the header that names the server, of responses"},
+	"session-affinity-scorer":      {"the header that names the server, of responses"},
+	"session-id-producer":          {"`SessionIDDataKey`, of requests"},
+	"session-state-producer": {
+		"`llm-d.ai/session-turns`", "`llm-d.ai/session-duration-seconds`", "`llm-d.ai/session-idle-seconds`",
+		"`llm-d.ai/session-inflight-requests`", "`llm-d.ai/session-completed-requests`",
+		"`llm-d.ai/session-input-tokens`", "`llm-d.ai/session-output-tokens`",
+	},
 }
 
 // Each attribute that is built in has one plugin that writes it, and each plugin that can write says what.

@@ -83,6 +83,12 @@ func TestLoad(t *testing.T) {
 			"[{priority: 0, maxBytes: 1G, maxRequests: \"5000\", orderingPolicyRef: fcfs-ordering-policy}], " +
 			"saturationDetector: {pluginRef: utilization-detector}}",
 			"default: > max-score-picker; single-profile-handler"},
+		"an observer that a scorer needs": {newHead + "plugins: [{type: latency-observation-scorer-hub}]",
+			"default: latency-observation-scorer-hub*1 > max-score-picker; single-profile-handler"},
+		"an observer among the sources": {newHead + "plugins: [{type: latency-observer-producer-hub, name: o}, " +
+			"{type: latency-observation-scorer-hub, parameters: {ttftPercentilesProducerName: o}}]\n" +
+			"dataLayer: {sources: [{pluginRef: o}]}",
+			"default: latency-observation-scorer-hub*1 > max-score-picker; single-profile-handler"},
 		"E5 utilization detector by id": {head + "plugins: [{type: utilization-detector, name: u}]\n" +
 			"saturationDetector: {pluginRef: u}", "default: u > max-score-picker; single-profile-handler"},
 	} {

@@ -84,13 +84,16 @@ func sourceTypes() (types []string) {
 			types = append(types, typ)
 		}
 	}
-	return types
+	return append(types, latencyObserver)
 }
+
+// latencyObserver may stand among the sources, though it reads nothing there.
+const latencyObserver = "latency-observer-producer-hub"
 
 // extractorTypes lists the types of extractors that are built in.
 func extractorTypes() (types []string) {
 	for _, typ := range sourceTypes() {
-		if p, ok := others[typ]().(pageSource); ok {
+		if p, ok := construct(typ).(pageSource); ok {
 			types = append(types, p.extractors()...)
 		}
 	}

@@ -274,7 +274,7 @@ func (l *loader) bind() *attributes.Layout {
 		if of, ok := x.plugin.(schedule.Producer); ok {
 			l.emitted(x, of.Emits())
 			for _, name := range of.Emits() {
-				l.binding.Emit(x.name, attributes.Attribute{Name: name, Origin: attributes.Produced})
+				l.binding.Emit(x.name, attributes.ProducedAs(name))
 			}
 		}
 	}

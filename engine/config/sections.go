@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/filters"
+	"github.com/signalbox-epp/signalbox/engine/points"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
@@ -92,6 +93,9 @@ func (l *loader) source(s *sourceSection, path string) {
 			l.from.pages = append(l.from.pages, page)
 		case *NotificationSource:
 			wanted = []string{topologyExtractor}
+			l.notified = append(l.notified, page)
+		case *points.LatencyObserver:
+			wanted = []string{}
 			l.notified = append(l.notified, page)
 		case *ModelsSource:
 			wanted = []string{modelsExtractor}

@@ -1,6 +1,7 @@
-// Package memory is what plugins keep of one request for later ones: the endpoints of sessions, the order in which
-// endpoints were used, and the adapters of endpoints. It never grows beyond its tables, and what it has lost is as if
-// it had never been: no plugin may depend on it. It holds hashes, no session's id.
+// Package memory is what plugins keep of one request for later ones: the endpoints and the turns of sessions, the order
+// in which endpoints were used, and of endpoints the adapters, the media and the times to first tokens. It never grows
+// beyond its tables, and what it has lost is as if it had never been: no plugin may depend on it. It holds hashes, no
+// session's id.
 package memory
 
 import (
@@ -13,12 +14,16 @@ import (
 const (
 	mostSessions = 1 << 17
 	mostUses     = 1 << 14
+	mostTurns    = 1 << 16
 )
 
 // Tables holds the tables of all plugins. The actor memory alone writes them; any goroutine may read.
 type Tables struct {
-	tables   [2]Table
+	tables   [2]Table[messages.EndpointID]
+	turns    Table[Turns]
 	adapters recents
+	media    shelves[items]
+	firsts   shelves[firsts]
 }
 
 // NewTables returns empty tables. They take their memory with their first entries.
@@ -26,6 +31,8 @@ func NewTables() *Tables {
 	m := new(Tables)
 	m.tables[messages.SessionTable].size = mostSessions / ways
 	m.tables[messages.UseTable].size = mostUses / ways
+	m.turns.size = mostTurns / ways
+	m.media.most, m.firsts.most = mostItems, mostFirsts
 	return m
 }
 
@@ -35,11 +42,18 @@ func (m *Tables) Keep(k messages.Kept, now time.Time) {
 	if k.For > 0 {
 		until = now.Add(k.For)
 	}
-	if k.Table == messages.AdapterTable {
+	switch k.Table {
+	case messages.SessionTable, messages.UseTable:
+		m.tables[k.Table].put(k.Key, k.Endpoint, until, now)
+	case messages.AdapterTable:
 		m.adapters.put(k.Key, k.Endpoint)
-		return
+	case messages.TurnTable:
+		m.keepTurn(&k, until, now)
+	case messages.MediaTable:
+		m.keepMedia(&k)
+	case messages.FirstTokenTable:
+		m.keepFirst(&k, now)
 	}
-	m.tables[k.Table].put(k.Key, k.Endpoint, until, now)
 }
 
 // Reset removes everything, whatever state a panic of the writer left.
@@ -47,13 +61,24 @@ func (m *Tables) Reset() {
 	for i := range m.tables {
 		m.tables[i].reset()
 	}
+	m.turns.reset()
 	m.adapters.reset()
+	m.media.reset()
+	m.firsts.reset()
 }
 
 // Stats returns the figures of a table.
 func (m *Tables) Stats(of messages.MemoryTable) Stats {
-	if of == messages.AdapterTable {
+	switch of {
+	case messages.AdapterTable:
 		return m.adapters.stats
+	case messages.TurnTable:
+		return m.turns.stats
+	case messages.MediaTable:
+		return m.media.stats
+	case messages.FirstTokenTable:
+		return m.firsts.stats
+	case messages.SessionTable, messages.UseTable:
 	}
 	return m.tables[of].stats
 }
@@ -68,7 +93,7 @@ type View struct {
 func (m *Tables) At(now time.Time) View { return View{m, now} }
 
 // find returns an entry that has not expired; nil = there is none.
-func (v View) find(in messages.MemoryTable, key uint64) *entry {
+func (v View) find(in messages.MemoryTable, key uint64) *entry[messages.EndpointID] {
 	if v.tables == nil {
 		return nil
 	}

@@ -122,7 +122,7 @@ func TestTablesAreBounded(t *testing.T) {
 		got.Entries+int(got.Evicted) != entered {
 		t.Errorf("of %d sessions: %+v, want at most %d, and all others evicted", entered, got, mostSessions)
 	}
-	var b Table
+	var b Table[messages.EndpointID]
 	b.size = 1
 	for key := uint64(1); key <= ways; key++ {
 		b.put(key, one, time.Time{}, start)
@@ -136,7 +136,7 @@ func TestTablesAreBounded(t *testing.T) {
 
 // What has expired makes way first, and gives its memory back while others come.
 func TestExpiredMakeWay(t *testing.T) {
-	b := Table{size: 4}
+	b := Table[messages.EndpointID]{size: 4}
 	later := start.Add(time.Minute)
 	for key := uint64(1); key <= 4*ways; key++ {
 		until := time.Time{}
@@ -150,7 +150,7 @@ func TestExpiredMakeWay(t *testing.T) {
 	if b.find(101) == nil || b.stats.Evicted != before.Evicted {
 		t.Errorf("%+v, want an expired entry to have made way", b.stats)
 	}
-	c := Table{size: 4}
+	c := Table[messages.EndpointID]{size: 4}
 	for key := uint64(1); key <= 8; key++ {
 		c.put(key, one, start, start)
 	}
@@ -165,7 +165,7 @@ func TestExpiredMakeWay(t *testing.T) {
 // Readers see the endpoint of their own key or none, whatever the writer does meanwhile.
 // A reader may come between the two writes by which a place is given to another key.
 func TestFindBetweenTwoWrites(t *testing.T) {
-	table := Table{size: 2}
+	table := Table[messages.EndpointID]{size: 2}
 	table.put(4, one, start, time.Time{})
 	b := &(*table.buckets.Load())[0]
 	at := b.place(4)
@@ -176,7 +176,7 @@ func TestFindBetweenTwoWrites(t *testing.T) {
 }
 
 func TestReadersSeeTheirOwnKeys(t *testing.T) {
-	table := Table{size: 2}
+	table := Table[messages.EndpointID]{size: 2}
 	ended := make(chan struct{})
 	var wait sync.WaitGroup
 	for range 2 {
@@ -196,11 +196,11 @@ func TestReadersSeeTheirOwnKeys(t *testing.T) {
 }
 
 // readOwn looks keys up until ended is closed. The endpoint of each has its slot.
-func readOwn(t *testing.T, table *Table, ended <-chan struct{}) {
+func readOwn(t *testing.T, table *Table[messages.EndpointID], ended <-chan struct{}) {
 	for {
 		for key := uint64(1); key < 64; key++ {
-			if e := table.find(key); e != nil && uint64(e.endpoint.Slot) != key {
-				t.Errorf("key %d has the endpoint of %d", key, e.endpoint.Slot)
+			if e := table.find(key); e != nil && uint64(e.value.Slot) != key {
+				t.Errorf("key %d has the endpoint of %d", key, e.value.Slot)
 			}
 		}
 		select {

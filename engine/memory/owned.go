@@ -23,7 +23,7 @@ func (s Sessions) Endpoint(v View, session string) (messages.EndpointID, bool) {
 	if e == nil {
 		return messages.EndpointID{}, false
 	}
-	return e.endpoint, true
+	return e.value, true
 }
 
 // Keep binds a session to an endpoint, for a time that begins anew.
@@ -44,7 +44,7 @@ func NewUses(r *attributes.Reader) Uses { return Uses{ownerOf(r)} }
 
 // Last returns a number that is the larger the later the endpoint was used; 0 = it never was, or that was forgotten.
 func (u Uses) Last(v View, of messages.EndpointID) uint64 {
-	if e := v.find(messages.UseTable, u.key(of)); e != nil && e.endpoint == of {
+	if e := v.find(messages.UseTable, u.key(of)); e != nil && e.value == of {
 		return e.use
 	}
 	return 0

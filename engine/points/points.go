@@ -3,7 +3,11 @@
 // plugin keeps no memory between requests.
 package points
 
-import "github.com/signalbox-epp/signalbox/engine/attributes"
+import (
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+)
 
 // Types maps the type name in configuration to a constructor of the plugin with its defaults. Parameters are decoded
 // onto that value, and its Validate returns what is wrong with them.
@@ -11,11 +15,22 @@ var Types = map[string]func() any{
 	"agent-identity":                       func() any { return new(AgentIdentity) },
 	"destination-endpoint-served-verifier": func() any { return new(ServedVerifier) },
 	"label-producer":                       func() any { return new(LabelProducer) },
+	"latency-observer-producer-hub": func() any {
+		return &LatencyObserver{
+			IntervalDuration: time.Second, MaxObservationAge: 3 * time.Minute, MaxRequests: 100, MinRequests: 10,
+			LowPercentile: 25, TypicalPercentile: 50, WindowSize: 5000, BucketDuration: time.Minute,
+			BucketHistorySize: 1000,
+		}
+	},
+	"mm-embeddings-cache-producer": func() any { return &EmbeddingsCache{CacheSizeInMBPerServer: 4096} },
 	"p2p-source-producer": func() any {
 		return &CacheSource{MinCachedTokenDelta: 1, PrefillProfileName: "prefill"}
 	},
 	"request-attribute-reporter": func() any { return new(AttributeReporter) },
 	"session-id-producer":        func() any { return new(SessionID) },
+	"session-state-producer": func() any {
+		return &SessionState{EvictionTTLSeconds: 3600, EvictionSweepSeconds: 300}
+	},
 }
 
 // Request is what has headers of a request.

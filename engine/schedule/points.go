@@ -18,7 +18,8 @@ import (
 //
 //	headers ─► producers ─► saturation ─► screeners ─► admitters ─► profiles ─► pre-request ─► response headers
 //
-// and in the cycle's last step, if the request was picked for: response end. A refused request comes to no later point.
+// and later, if the request was picked for: first token, and in the cycle's last step response end. A refused request
+// comes to no later point.
 // What a plugin sets or says at one point is seen by no other plugin. Reporters run elsewhere, at the end of a body.
 
 // RequestHeaders is a plugin that acts on the headers of requests.
@@ -82,13 +83,6 @@ type ResponseHeaders interface {
 	ResponseHeaders(p *Picked, destination int, set *Headers)
 }
 
-// ResponseEnd is a plugin that learns how requests ended.
-type ResponseEnd interface {
-	// ResponseEnd is called once for each request that was picked for, when it has ended. If the response's body
-	// bypassed Signalbox, what it knows is from the entry of the access log, and nothing if that is missing.
-	ResponseEnd(e *Ended)
-}
-
 // Headers collects headers that a plugin sets. It is valid until the call of the plugin returns.
 type Headers struct {
 	list  []messages.Header
@@ -125,6 +119,12 @@ func (p *Picked) Notes() *memory.Notes { return &p.notes }
 // and falls back to the others.
 func (p *Picked) Destinations() int { return len(p.final.Destinations) }
 
+// Stages returns the endpoints that work for the request before its destination does.
+func (p *Picked) Stages() messages.List[Stage] { return messages.TakeList(p.final.Stages) }
+
+// At returns the place of the endpoint of a destination.
+func (p *Picked) At(destination int) int { return p.final.Destinations[destination].At }
+
 // Destination returns a destination of the pick, counted from 0, and where the proxy sends the request for it.
 func (p *Picked) Destination(i int) (Candidate, messages.Address) {
 	of := p.final.Destinations[i]
@@ -135,23 +135,6 @@ func (p *Picked) Destination(i int) (Candidate, messages.Address) {
 	return endpoint, of.Sent
 }
 
-// Ended is a request that was picked for and has ended.
-type Ended struct {
-	request *messages.Request
-	record  *messages.Record
-	values  []any // of Private slots
-}
-
-// Request returns the request.
-func (e *Ended) Request() Request { return Request{e.request} }
-
-// Record returns what became of the request.
-func (e *Ended) Record() messages.Record { return *e.record }
-
-// Header returns the value of a header of the request that the plugin has declared, cut to 128 bytes; false = the
-// request does not have it.
-func (e *Ended) Header(of attributes.HeaderSlot) (string, bool) { return header(e.request, of) }
-
 // PointStep is a plugin that serves points outside of the profiles.
 type PointStep struct {
 	Step
@@ -161,7 +144,8 @@ type PointStep struct {
 // ServesPoint reports whether a plugin serves a point outside of the profiles.
 func ServesPoint(plugin any) bool {
 	switch plugin.(type) {
-	case RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders, ResponseEnd, Reporter:
+	case RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders, FirstToken, ResponseEnd,
+		Reporter:
 		return true
 	}
 	return false
@@ -184,6 +168,7 @@ type points struct {
 	admitters []point[Admitter]
 	prepare   []point[PreRequest]
 	respond   []point[ResponseHeaders]
+	firsts    []point[FirstToken]
 	ends      []point[ResponseEnd]
 	reports   []point[Reporter]
 
@@ -222,6 +207,7 @@ func (p *Plan) Serve(steps ...PointStep) {
 		p.points.admitters = with(p.points.admitters, s, reads)
 		p.points.prepare = with(p.points.prepare, s, reads)
 		p.points.respond = with(p.points.respond, s, reads)
+		p.points.firsts = with(p.points.firsts, s, reads)
 		p.points.ends = with(p.points.ends, s, reads)
 		p.points.reports = with(p.points.reports, s, reads)
 	}
@@ -252,6 +238,7 @@ func (p *Plan) Points(number func(name string, of *Step)) {
 	each(p.points.admitters, "Admitter", number)
 	each(p.points.prepare, "PreRequest", number)
 	each(p.points.respond, "ResponseHeader", number)
+	each(p.points.firsts, "FirstToken", number)
 	each(p.points.ends, "ResponseComplete", number)
 	each(p.points.reports, "ResponseBody", number)
 }
@@ -457,18 +444,4 @@ func (s *Scheduler) prepare(of *points, out *Outcome) Refusal {
 	}
 	out.Responses = messages.TakeList(responses)
 	return Refusal{}
-}
-
-// HasEnds reports whether End has anything to call.
-func (p *Plan) HasEnds() bool { return len(p.points.ends) > 0 }
-
-// End calls the plugins that learn how a request ended. values are those of its Outcome.
-func (s *Scheduler) End(p *Plan, req *messages.Request, became *messages.Record, values []any) {
-	e := Ended{req, became, values}
-	for i := range p.points.ends {
-		at := &p.points.ends[i]
-		began := s.tools.Clock.Nanos()
-		at.plugin.ResponseEnd(&e)
-		p.observer.PluginRan(at.Meter, time.Duration(s.tools.Clock.Nanos()-began))
-	}
 }

@@ -60,6 +60,9 @@ func (in *Input) Earlier() messages.List[Result] { return messages.TakeList(in.e
 // Candidates returns the endpoints that are left, of which there is at least one.
 func (in *Input) Candidates() Candidates { return in.candidates }
 
+// Now returns when the request is scheduled.
+func (in *Input) Now() time.Time { return in.now }
+
 // Rand returns the loop's source of random numbers, which is seeded, so that a run can be repeated.
 func (in *Input) Rand() *rand.Rand { return in.rand }
 
@@ -160,6 +163,10 @@ func (r Request) PromptBlocks() int { return r.of.Blocks.Len() }
 // Media returns the number of images, sounds and files in the messages.
 func (r Request) Media() int { return r.of.Media }
 
+// Items returns the hashes of the media, each once, at most 64; empty = there are none, or no plugin reads what an
+// mm-embeddings-cache-producer emits.
+func (r Request) Items() messages.List[uint64] { return r.of.Items }
+
 // OutputTokens returns the client's limit; 0 = it set none.
 func (r Request) OutputTokens() int { return r.of.OutputTokens }
 
@@ -175,6 +182,7 @@ type Holder interface{ private() []any }
 
 func (in *Input) private() []any { return in.values }
 func (c *Course) private() []any { return c.values }
+func (b *Begun) private() []any  { return b.values }
 func (e *Ended) private() []any  { return e.values }
 
 // Set keeps a value. In a shadow profile, which leaves nothing behind, it does nothing.

@@ -22,9 +22,13 @@ var Types = map[string]func() schedule.Scorer{
 	"endpoint-attribute-weight-scorer": func() schedule.Scorer { return new(EndpointAttributeWeight) },
 	"header-label-affinity-scorer":     func() schedule.Scorer { return new(HeaderLabelAffinity) },
 	"kv-cache-utilization-scorer":      func() schedule.Scorer { return new(KVCacheUtilization) },
-	"load-aware-scorer":                func() schedule.Scorer { return &LoadAware{Threshold: 128} },
-	"lora-affinity-scorer":             func() schedule.Scorer { return &LoRAAffinity{HotEndpoints: 4} },
-	"no-hit-lru-scorer":                func() schedule.Scorer { return &NoHitLRU{LRUSize: 1024} },
+	"latency-observation-scorer-hub": func() schedule.Scorer {
+		return &LatencyObservation{ExplorationRate: 0.1, MinInflightGap: 2}
+	},
+	"load-aware-scorer":          func() schedule.Scorer { return &LoadAware{Threshold: 128} },
+	"lora-affinity-scorer":       func() schedule.Scorer { return &LoRAAffinity{HotEndpoints: 4} },
+	"mm-embeddings-cache-scorer": func() schedule.Scorer { return new(EmbeddingsCache) },
+	"no-hit-lru-scorer":          func() schedule.Scorer { return &NoHitLRU{LRUSize: 1024} },
 	"prefix-cache-scorer": func() schedule.Scorer {
 		return &PrefixCache{MatchLengthWeight: 0, MatchLengthScaleTokens: 8192}
 	},

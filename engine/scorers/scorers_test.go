@@ -229,9 +229,13 @@ func TestReads(t *testing.T) {
 		"active-request-scorer":       "inflight-requests",
 		"endpoint-attribute-scorer":   "queued-requests",
 		"kv-cache-utilization-scorer": "kv-cache-usage",
-		"load-aware-scorer":           "queued-requests",
+		"latency-observation-scorer-hub": "inflight-requests llm-d.ai/ttft-floor-seconds llm-d.ai/ttft-low-seconds " +
+			"llm-d.ai/ttft-low-inflight-requests llm-d.ai/ttft-typical-seconds " +
+			"llm-d.ai/ttft-typical-inflight-requests",
+		"load-aware-scorer": "queued-requests",
 		"lora-affinity-scorer": "max-loras queued-requests active-loras waiting-loras resident-loras host-loras " +
 			"pinned-loras base-models",
+		"mm-embeddings-cache-scorer":   "llm-d.ai/mm-embeddings-cached-ratio",
 		"no-hit-lru-scorer":            "prefix-blocks",
 		"prefix-cache-scorer":          "prefix-blocks",
 		"token-load-scorer":            "inflight-tokens prefix-blocks",
@@ -241,6 +245,7 @@ func TestReads(t *testing.T) {
 	reads := func(plugin schedule.Scorer) string {
 		var b attributes.Binding
 		b.Emit("built in", attributes.BuiltIn()...)
+		b.Emit("producer", attributes.Shared()...)
 		if s, ok := plugin.(*EndpointAttribute); ok {
 			s.AttributeKey = "queued-requests"
 		}

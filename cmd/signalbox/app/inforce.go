@@ -136,7 +136,11 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 		c.streams.Models = func() []string { return poolModels(f.tree.picker.Pool().Snapshot()) }
 	}
 	if formats := formatsOf(l.Parsers); formats != 0 {
-		c.streams.Parser = f.parser.Of(formats)
+		parser := f.parser.Of(formats)
+		if l.Plan.Layout().Reads(attributes.MediaCached) {
+			parser = parser.WithItems()
+		}
+		c.streams.Parser = parser
 	}
 	if l.Queueing != nil {
 		c.streams.MakeWay = f.tree.picker.MakeWay

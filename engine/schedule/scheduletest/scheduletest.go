@@ -32,6 +32,9 @@ type Endpoint struct {
 	PrefixBlocks   int            // of the request
 	Restarts       uint32         // incarnations before
 	Outlier        *outlier.Status
+
+	// Produced has attributes that plugins of other packages emit, by their name.
+	Produced map[string]float64
 }
 
 // Show binds the plugin and calls look with an input that has these endpoints as candidates, in this order.
@@ -42,6 +45,7 @@ func Show(t *testing.T, plugin any, req *messages.Request, look func(*schedule.I
 		Scorers: []schedule.ScorerStep{{Step: schedule.Step{Reads: slots}, Scorer: looker(look)}},
 		Picker:  schedule.PickerStep{Picker: first{}},
 	}}, layout, once{}, time.Second)
+	plan.Serve(schedule.PointStep{Step: schedule.Step{Name: "producer"}, Plugin: producer(all)})
 	if out := run(plan, req, all); out.Reason != messages.NoReason {
 		t.Fatalf("%v: %s", out.Reason, out.Detail)
 	}
@@ -75,6 +79,26 @@ func Room(t *testing.T, g schedule.Gate, ceiling float64, all ...Endpoint) (kept
 		Clock: stopped{}, Rand: rand.New(rand.NewPCG(1, 2)), Ceilings: fixed(ceiling),
 	}).Run(plan, Request(), snap, began)
 	return kept
+}
+
+// producer emits what endpoints have as Produced.
+type producer []Endpoint
+
+func (producer) Emits() (names []string) {
+	for _, a := range attributes.Shared() {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+func (p producer) Produce(in *schedule.Input, out *schedule.Produced) {
+	for number, name := range p.Emits() {
+		for i := range in.Candidates().Len() {
+			if value, known := p[i].Produced[name]; known {
+				out.Set(number, i, value)
+			}
+		}
+	}
 }
 
 // looking is a gate of which is noted what has room.
@@ -210,10 +234,27 @@ func pool(now time.Time, all []Endpoint) (*endpoints.Snapshot, matches) {
 // bind has plugins declare what they read, of all that is built in, and of example.com/watts of an "extractor".
 func bind(t *testing.T, plugins ...any) (*attributes.Layout, []attributes.Slot) {
 	t.Helper()
+	return bindWith(t, nil, plugins...)
+}
+
+// bindWith is bind, for plugins that emit attributes themselves. It notes in reads the slots in which those stand.
+func bindWith(
+	t *testing.T, reads map[string]attributes.NumberSlot, plugins ...any,
+) (*attributes.Layout, []attributes.Slot) {
+	t.Helper()
 	var b attributes.Binding
 	b.Emit("built in", attributes.BuiltIn()...)
 	b.Emit("extractor", attributes.Attribute{Name: "example.com/watts"})
+	b.Emit("producer", attributes.Shared()...)
 	r := b.Reader("plugin")
+	for _, plugin := range plugins {
+		if p, ok := plugin.(schedule.Producer); ok && reads != nil {
+			for _, name := range p.Emits() {
+				b.Emit("plugin", attributes.Attribute{Name: name, Origin: attributes.Produced})
+				reads[name] = b.Reader("test").Number(name, "plugin")
+			}
+		}
+	}
 	for _, plugin := range plugins {
 		if p, ok := plugin.(schedule.Reader); ok {
 			p.Declare(r)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/memory"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
@@ -19,6 +20,8 @@ type Series struct {
 	Profiles []Profile      // their Ranks may change from request to request
 	Ties     *rand.Rand     // draws between equal totals; nil = the least slot wins
 
+	reads     map[string]attributes.NumberSlot // what the plugin emits
+	handler   *handling
 	plan      *schedule.Plan
 	scheduler *schedule.Scheduler
 	held      matches
@@ -29,7 +32,8 @@ type Series struct {
 func NewSeries(t *testing.T, plugin any, profiles ...Profile) *Series {
 	t.Helper()
 	s := &Series{T: t, Tables: memory.NewTables(), Now: began, Profiles: profiles}
-	layout, slots := bind(t, plugin)
+	s.reads = map[string]attributes.NumberSlot{}
+	layout, slots := bindWith(t, s.reads, plugin)
 	list := make([]schedule.Profile, 0, len(profiles))
 	for i := range profiles {
 		of := schedule.Profile{
@@ -45,12 +49,51 @@ func NewSeries(t *testing.T, plugin any, profiles ...Profile) *Series {
 		}
 		list = append(list, of)
 	}
-	s.plan = schedule.NewPlan(list, layout, everyone{}, time.Second)
-	s.plan.Serve(schedule.PointStep{Step: schedule.Step{Reads: slots}, Plugin: plugin})
+	s.handler = &handling{everyone{}}
+	s.plan = schedule.NewPlan(list, layout, s.handler, time.Second)
+	s.plan.Serve(schedule.PointStep{Step: schedule.Step{Name: "plugin", Reads: slots}, Plugin: plugin})
 	s.scheduler = schedule.NewScheduler(schedule.Tools{
 		Clock: stopped{}, Matcher: s, Memory: s.Tables, Rand: rand.New(rand.NewPCG(1, 2)),
 	})
 	return s
+}
+
+// Handle has another handler schedule the requests that follow, which is made of the one before.
+func (s *Series) Handle(by func(schedule.Handler) schedule.Handler) {
+	s.handler.Handler = by(everyone{})
+}
+
+// First tells the plugin that the first token of a request came from its pick, after a time.
+func (s *Series) First(out *schedule.Outcome, took time.Duration) {
+	for _, kept := range s.scheduler.Begin(s.plan, out.Ranked[0].ID, took, out.Values).All() {
+		s.Tables.Keep(kept, s.Now)
+	}
+}
+
+// End tells the plugin how a request ended.
+func (s *Series) End(req *messages.Request, out *schedule.Outcome, record *messages.Record) {
+	for _, kept := range s.scheduler.End(s.plan, req, record, out.Values).All() {
+		s.Tables.Keep(kept, s.Now)
+	}
+}
+
+// Produced schedules a request, and returns what the plugin emits of each endpoint by the name of the attribute.
+func (s *Series) Produced(req *messages.Request, name string, all ...Endpoint) (values []float64) {
+	s.Helper()
+	slot := s.reads[name]
+	s.Look(req, func(in *schedule.Input) {
+		for i := range in.Candidates().Len() {
+			values = append(values, in.Numbers(slot).At(i))
+		}
+	}, all...)
+	return values
+}
+
+// Allocs returns how many allocations it takes to schedule a request, once that has been done before.
+func (s *Series) Allocs(req *messages.Request, all ...Endpoint) float64 {
+	snap, held := pool(s.Now, all)
+	s.held = held
+	return testing.AllocsPerRun(100, func() { s.scheduler.Run(s.plan, req, snap, s.Now) })
 }
 
 // Pick schedules a request, and has the tables keep what the plugin does.
@@ -101,6 +144,15 @@ func (b best) Pick(_ *schedule.Input, totals []float32, ranked []int) []int {
 		}
 	}
 	return append(ranked, top)
+}
+
+// handling is a handler that can be replaced by another one.
+type handling struct{ schedule.Handler }
+
+func (h *handling) Finish(c *schedule.Course, f *schedule.Final) {
+	if last, ok := h.Handler.(schedule.Finisher); ok {
+		last.Finish(c, f)
+	}
 }
 
 // everyone runs every profile.
