@@ -65,6 +65,9 @@ func TestEachFaultAlone(t *testing.T) {
 			eventuallyWithin(t, 3*patience, "it is counted as "+c.reason, func() bool { return a.counts(c.reason) })
 			noticed := time.Since(a.began)
 			a.picker.says(c.says)
+			if text := a.picker.page("/readyz"); c.held > 0 && !strings.Contains(text, inForce) {
+				t.Errorf("/readyz says %q, want what stays in force", text)
+			}
 			<-time.After(c.held)
 			a.space.pod("b", "10.0.0.2", vllm, nil)
 			c.end(a)

@@ -48,7 +48,7 @@ type Pool struct{ Name, Group string }
 const DefaultGroup = "inference.networking.k8s.io"
 
 // Discovery tells a pool the pods that an InferencePool or a selector selects. All fields but cfg, client, lack,
-// metrics and life belong to the goroutine of Run.
+// concern, metrics and life belong to the goroutine of Run.
 type Discovery struct {
 	cfg     Config
 	client  *client
@@ -58,6 +58,7 @@ type Discovery struct {
 	out      out
 	problems problems
 	lack     atomic.Pointer[string] // what is not known yet; "" = nothing
+	concern  atomic.Pointer[string] // what is wrong with what endpoints come from; "" = nothing
 	metrics  *metrics
 	life     *discovery.Life
 }
@@ -90,6 +91,16 @@ func (d *Discovery) Known() error {
 		return errors.New(text)
 	}
 	return nil
+}
+
+// Concern returns what is wrong with what endpoints come from, and for how long the API server has not said anything of
+// them; "" = nothing. The last known set serves meanwhile.
+func (d *Discovery) Concern() string {
+	text := *d.concern.Load()
+	if since := d.metrics.since.Load(); text != "" && since != 0 {
+		text += fmt.Sprintf("; not followed for %v", time.Since(time.Unix(0, since)).Round(time.Second))
+	}
+	return text
 }
 
 // Run tells the pool the set of endpoints, and again whenever the set changes, until ctx is done or Close is called.
@@ -193,7 +204,7 @@ func (d *Discovery) take(ctx context.Context, w word) {
 	}
 }
 
-// noteLack notes what is not known yet.
+// noteLack notes what is not known yet, and what is wrong.
 func (d *Discovery) noteLack() {
 	text := ""
 	switch pool := fmt.Sprintf("InferencePool %s/%s", d.cfg.Namespace, d.cfg.Pool.Name); {
@@ -207,10 +218,16 @@ func (d *Discovery) noteLack() {
 	case !d.out.known:
 		text = "the pods of namespace " + d.cfg.Namespace + " are not known yet"
 	}
-	if first := d.problems.first(); text != "" && first != "" {
+	first := d.problems.first()
+	if text != "" && first != "" {
 		text += ": " + first
 	}
-	if before := d.lack.Load(); before == nil || *before != text {
-		d.lack.Store(&text)
+	note(&d.lack, text)
+	note(&d.concern, first)
+}
+
+func note(to *atomic.Pointer[string], text string) {
+	if before := to.Load(); before == nil || *before != text {
+		to.Store(&text)
 	}
 }

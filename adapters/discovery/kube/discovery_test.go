@@ -201,8 +201,12 @@ func TestAPIServerFails(t *testing.T) {
 			if testutil.ToFloat64(s.metrics.age) <= 0 {
 				t.Error("signalbox_discovery_stale_seconds is 0")
 			}
+			if got := s.Concern(); !strings.Contains(got, "endpoints that stay in force: 1; not followed for ") {
+				t.Errorf("what is wrong is %q, want that one endpoint stays in force, and for how long", got)
+			}
 			s.refuse(0)
 			s.tells("b-rank-0 10.0.0.2:8000")
+			s.until("nothing is wrong", func() bool { return s.Concern() == "" })
 			s.until("fresh", func() bool { return testutil.ToFloat64(s.metrics.age) == 0 })
 		})
 	}

@@ -90,7 +90,7 @@ func (l endpointsLog) change(c discovery.Change) {
 func (t *tree) follow(ctx context.Context, source endpointSource) {
 	t.source = source
 	if pods, ok := source.(*pods); ok {
-		t.known = pods.Known
+		t.known, t.concern = pods.Known, pods.Concern
 		t.registry.MustRegister(pods.Collectors()...)
 		t.elect(ctx, pods.election)
 		t.say(ctx, pods.events)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,6 +114,15 @@ func (t *tree) readyz() error {
 		return t.ready()
 	}
 	return t.health.look()
+}
+
+// concerns returns what a ready process has to say; "" = nothing.
+func (t *tree) concerns() string {
+	all := []string{t.configuration.concern()}
+	if t.concern != nil {
+		all = append(all, t.concern())
+	}
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), "; ")
 }
 
 // ready returns why no request should come: the endpoints or their load are not known, or the shutdown has begun.

@@ -147,6 +147,23 @@ func TestReadinessIsTheSameForAll(t *testing.T) {
 	}
 }
 
+// A picker that is ready may still have something to say, of its configuration and of its pods.
+func TestConcernsOfAReadyPicker(t *testing.T) {
+	tr := &tree{configuration: &inForce{}}
+	if got := tr.concerns(); got != "" {
+		t.Errorf("got %q, want nothing", got)
+	}
+	said := ""
+	tr.concern = func() string { return said }
+	if got := tr.concerns(); got != "" {
+		t.Errorf("got %q, want nothing", got)
+	}
+	said = "list pods: forbidden"
+	if got := tr.concerns(); got != said {
+		t.Errorf("got %q, want %q", got, said)
+	}
+}
+
 // While the pool is not known only liveness is SERVING; a client that watches hears when it is, and when it is lost.
 func TestHealthBeforeThePoolIsKnown(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })

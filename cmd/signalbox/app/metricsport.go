@@ -52,7 +52,7 @@ func (t *tree) serveAdmin() {
 		Flow: admin.FlowConfig{
 			Capacity: t.picker.Capacity(), Ends: t.ends, Room: t.room,
 		},
-		Concern:       t.configuration.concern,
+		Concern:       t.concerns,
 		Configuration: t.configuration.view, Reload: t.configuration.reload, Restore: t.configuration.restore,
 		Push: t.push, PushBytes: modelserver.DefaultPageBytes, Tokens: t.wantsTokens(),
 	})

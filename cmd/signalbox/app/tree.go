@@ -49,7 +49,8 @@ type tree struct {
 
 // lifecycle is what readiness goes by, beside the configuration.
 type lifecycle struct {
-	known     func() error // what is not known yet of the endpoints; nil = readiness, once reached, is not lost
+	known     func() error  // what is not known yet of the endpoints; nil = readiness, once reached, is not lost
+	concern   func() string // what is wrong with where they come from, while the last known ones serve; nil = nothing
 	firstLook firstLook
 	draining  atomic.Bool
 	health    *readiness         // what tells it; nil before a port answers
