@@ -106,7 +106,13 @@ type note struct {
 type state struct {
 	shown bool   // an Event says it
 	last  Reason // what it says, if shown
-	due   *note  // the newest one, which no Event says; nil = there is none
+	since time.Time
+	due   *note // the newest one, which no Event says; nil = there is none
+}
+
+// known reports whether people see that state already: numbers in its text make no other state of it.
+func (s *state) known(n note, now time.Time) bool {
+	return n.reason.isState() && s.shown && s.last == n.reason && now.Sub(s.since) < repeatAfter
 }
 
 // unwritten notes a state that was not written.
@@ -122,7 +128,7 @@ func (s *state) unwritten(n note) {
 
 func (s *state) written(n note) {
 	if n.reason.isState() {
-		*s = state{shown: true, last: n.reason}
+		*s = state{shown: true, last: n.reason, since: n.at}
 	}
 }
 
@@ -203,7 +209,7 @@ func (e *Events) count(r Reason, result string) { e.counts.WithLabelValues(r.Str
 
 // take writes an Event, or leaves it out.
 func (e *Events) take(n note) {
-	if !e.limit.allow(n, time.Now()) {
+	if now := time.Now(); e.states.known(n, now) || !e.limit.allow(n, now) {
 		e.count(n.reason, "dropped")
 		e.states.unwritten(n)
 		return

@@ -189,10 +189,10 @@ func TestLastEventSaysHowThePoolIs(t *testing.T) {
 				t.Fatalf("%d events, the last %s; want %d, and %s", s.events(), s.written[s.events()-1].Reason, n, want)
 			}
 		}
-		for range 250 { // within ten minutes
+		for i := range 250 { // within ten minutes
 			s.say(NoReadyEndpoints, "none")
 			<-time.After(time.Second)
-			s.say(EndpointsReady, "one")
+			s.say(EndpointsReady, fmt.Sprint(i))
 			<-time.After(time.Second)
 		}
 		last(2, EndpointsReady)
