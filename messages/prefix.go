@@ -24,6 +24,7 @@ type PromptPlaced struct {
 	Model    string           // target model
 	Salt     string
 	Blocks   List[uint64] // as in Request; at least one
+	Capacity int          // blocks that the index keeps for each endpoint from now on; 0 = its default
 }
 
 // PromptServed confirms a prompt's blocks at the stages and at the endpoint that serves the request,

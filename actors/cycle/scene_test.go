@@ -40,6 +40,9 @@ func endpoint(slot, generation uint32, a messages.Address) messages.EndpointID {
 
 var addresses = map[messages.EndpointID]messages.Address{}
 
+// prefixBlocks is what the plan has the prefix index keep for each endpoint.
+const prefixBlocks = 777
+
 // scene is one cycle among probes, with two real endpoints of which the plan ranks the first best.
 type scene struct {
 	*testing.T
@@ -87,6 +90,7 @@ func newScene(t *testing.T) *scene {
 	s.plan = schedule.NewPlan([]schedule.Profile{{
 		Name: "default", Picker: schedule.PickerStep{Step: schedule.Step{Name: "all"}, Picker: inOrder{}},
 	}}, nil, once{}, 0)
+	s.plan.KeepPrefixes(prefixBlocks)
 	s.families = cycle.NewFamilies(s.reg, s.pool, "pool")
 	s.families.Served("m")
 	s.play()
@@ -145,7 +149,8 @@ func serving(t *testing.T) *scene {
 	s := waiting(t)
 	s.cycle.Tell(messages.Dispatched{Waited: 3 * time.Second})
 	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
-	s.prefix.Got(messages.PromptPlaced{Request: 7, Endpoint: first, Model: "m", Salt: "s", Blocks: hello.Blocks})
+	s.prefix.Got(messages.PromptPlaced{Request: 7, Endpoint: first, Model: "m", Salt: "s", Blocks: hello.Blocks,
+		Capacity: prefixBlocks})
 	s.load(1, 0)
 	return s
 }

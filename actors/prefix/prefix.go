@@ -79,6 +79,7 @@ func (p *Prefix) onPromptPlaced(m messages.PromptPlaced) {
 	if !p.admits(m.Endpoint) {
 		return
 	}
+	p.index.Resize(m.Capacity)
 	prompt := blockindex.Prompt{Model: m.Model, Salt: m.Salt, Blocks: m.Blocks}
 	placed := placement{endpoint: m.Endpoint, prompt: prompt}
 	p.enter(&placed)

@@ -309,3 +309,15 @@ func TestPromptStandsAtItsStages(t *testing.T) {
 		})
 	}
 }
+
+// The configuration of a request says how many blocks the index keeps for each endpoint.
+func TestCapacityOfARequest(t *testing.T) {
+	s := newScene(t)
+	s.place(1, a1, prompt)
+	s.actor.Tell(messages.PromptPlaced{Request: 2, Endpoint: a1, Model: "m", Capacity: 2,
+		Blocks: messages.ListOf[uint64](21, 22, 23)})
+	s.holds(prompt, 0, 0)
+	s.holds(messages.ListOf[uint64](21, 22, 23), 2, 0)
+	s.place(3, a1, prompt)
+	s.holds(prompt, 4, 0)
+}

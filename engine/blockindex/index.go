@@ -44,6 +44,7 @@ type Index struct {
 
 	// The writer alone uses what follows.
 
+	standard int      // capacity unless Resize says another one
 	capacity int      // blocks of each endpoint, at most
 	slots    []lru    // by slot
 	stamp    uint64   // counts uses; blocks that are used together have the same
@@ -63,10 +64,22 @@ type Stats struct {
 
 // NewIndex returns an empty index that keeps at most capacity blocks for each endpoint; 0 or less = DefaultCapacity.
 func NewIndex(capacity int) *Index {
-	if capacity <= 0 {
-		capacity = DefaultCapacity
+	x := new(Index)
+	x.standard = DefaultCapacity
+	if capacity > 0 {
+		x.standard = capacity
 	}
-	return &Index{capacity: capacity}
+	x.Resize(0)
+	return x
+}
+
+// Resize has the index keep at most capacity blocks for each endpoint; 0 or less = as many as it was made for. An
+// endpoint that has more loses those used longest ago at its next Enter.
+func (x *Index) Resize(capacity int) {
+	if capacity <= 0 {
+		capacity = x.standard
+	}
+	x.capacity = capacity
 }
 
 // Entry says what one Enter added, for Withdraw and Refresh: blocks From to To-1 of the prompt.

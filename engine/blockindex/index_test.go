@@ -249,3 +249,30 @@ func TestDisuse(t *testing.T) {
 		t.Errorf("stats %+v", stats)
 	}
 }
+
+// A capacity that changes holds from the next prompt on. What was used longest ago makes way.
+func TestResize(t *testing.T) {
+	r, index := rand.New(rand.NewPCG(3, 3)), blockindex.NewIndex(100)
+	prompts := make([]blockindex.Prompt, 10)
+	for i := range prompts {
+		prompts[i] = chain(r, nil, 10)
+		index.Enter(1, prompts[i])
+		index.Enter(2, prompts[i])
+	}
+	for _, c := range []struct{ capacity, held int }{{30, 30}, {0, 40}, {1000, 50}, {5, 5}} {
+		index.Resize(c.capacity)
+		index.Enter(1, chain(r, nil, 10))
+		if held := index.Held(1); held != c.held {
+			t.Errorf("capacity %d: %d blocks are held, want %d", c.capacity, held, c.held)
+		}
+	}
+	if index.Held(2) != 100 {
+		t.Errorf("the other endpoint holds %d blocks, want 100", index.Held(2))
+	}
+	index.Enter(2, prompts[9])
+	out := make([]int, 3)
+	index.Match(prompts[9], out)
+	if index.Held(2) != 5 || out[2] != 5 {
+		t.Errorf("the other endpoint holds %d blocks, %d of its last prompt; want 5 of it", index.Held(2), out[2])
+	}
+}

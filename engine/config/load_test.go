@@ -316,8 +316,6 @@ func TestLoadWarns(t *testing.T) {
 			"line 1: apiVersion: inference.networking.x-k8s.io/v1alpha1 is deprecated"},
 		"block size": {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters:\n" +
 			"    blockSizeTokens: 32\n", "line 6: plugins[0].parameters.blockSizeTokens: has no effect"},
-		"LRU capacity": {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters: " +
-			"{lruCapacityPerServer: 5}\n", "line 5: plugins[0].parameters.lruCapacityPerServer: has no effect"},
 		"sweeps": {newHead + "plugins:\n- type: session-affinity-filter\n  parameters:\n    sessionIdConfig:\n" +
 			"      evictionSweepSeconds: 5\n",
 			"line 7: plugins[0].parameters.sessionIdConfig.evictionSweepSeconds: has no effect"},

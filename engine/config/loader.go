@@ -92,6 +92,7 @@ func (l *loader) load(root *yaml.Node) {
 	l.leaveToGate(profiles)
 	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)
 	l.config.Plan.Serve(points...)
+	l.config.Plan.KeepPrefixes(l.prefixBlocks())
 	if x := l.from.handler; x != nil {
 		l.config.Plan.LabelHandler(schedule.HandlerLabels{Type: x.typ, Name: x.name})
 	}
@@ -250,6 +251,17 @@ func (l *loader) construct(typ, path string) any {
 			slices.Sorted(maps.Keys(unsupported))))
 	}
 	return plugin
+}
+
+// prefixBlocks returns how many blocks the prefix index, which is one, keeps for each server: the most that a plugin
+// asks for, 0 = its default.
+func (l *loader) prefixBlocks() (most int) {
+	for _, x := range l.instances {
+		if p, ok := x.plugin.(*ApproxPrefixCache); ok {
+			most = max(most, p.LRUCapacityPerServer)
+		}
+	}
+	return most
 }
 
 // configure decodes parameters onto a plugin and has it check them.

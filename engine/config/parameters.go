@@ -383,8 +383,9 @@ type ApproxPrefixCache struct {
 	MaxPrefixBlocksToMatch int `json:"maxPrefixBlocksToMatch" effect:"none"`
 	// MaxPrefixTokensToMatch bounds the tokens of one prompt.
 	MaxPrefixTokensToMatch int `json:"maxPrefixTokensToMatch" effect:"none"`
-	// LRUCapacityPerServer bounds the blocks of one server.
-	LRUCapacityPerServer int `json:"lruCapacityPerServer" effect:"warning"`
+	// LRUCapacityPerServer bounds the blocks of one server; 0 = 31250, and 1048576 is the most. Of several plugins the
+	// largest bound holds, since all share one index. Of a server at its bound, blocks used longest ago are forgotten.
+	LRUCapacityPerServer int `json:"lruCapacityPerServer"`
 }
 
 // Validate returns which parameters are out of range.
@@ -402,8 +403,15 @@ func (p *ApproxPrefixCache) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: got %d, want 0 or more", c.name, c.got))
 		}
 	}
+	if p.LRUCapacityPerServer > mostPrefixBlocks {
+		errs = append(errs, fmt.Errorf("lruCapacityPerServer: got %d, want %d or less", p.LRUCapacityPerServer,
+			mostPrefixBlocks))
+	}
 	return errors.Join(errs...)
 }
+
+// mostPrefixBlocks is how many blocks of 256 bytes a server can be told to have: some 60 MB of the index.
+const mostPrefixBlocks = 1 << 20
 
 // InflightLoad counts the requests and prompt tokens that were sent to each server and have not ended.
 type InflightLoad struct {

@@ -20,6 +20,9 @@ type Plan struct {
 	instance HandlerLabels // of handler
 	points   points
 	stale    time.Duration
+
+	prefixBlocks int // that the prefix index keeps for each endpoint; 0 = its default
+
 	fills    *fills
 	observer Observer // of its steps
 }
@@ -98,6 +101,12 @@ func (p *Plan) HaveWait(by Detector, step Step) {
 
 // Gated reports whether requests wait that find no room.
 func (p *Plan) Gated() bool { return p.points.gate.plugin != nil }
+
+// KeepPrefixes has the prefix index keep so many blocks of prompts for each endpoint; 0 = its default.
+func (p *Plan) KeepPrefixes(blocks int) { p.prefixBlocks = blocks }
+
+// PrefixBlocks returns how many blocks of prompts the prefix index keeps for each endpoint; 0 = its default.
+func (p *Plan) PrefixBlocks() int { return p.prefixBlocks }
 
 // Bounds returns what the load of an endpoint never exceeds with a request that has this ceiling.
 func (p *Plan) Bounds(ceiling float64) endpoints.Room {
