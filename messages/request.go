@@ -58,6 +58,7 @@ type Request struct {
 	Media        int   // images, sounds and files in the messages
 	OutputTokens int   // the client's limit; 0 = none
 
+	Hints  OutputHints  // of a chat completion
 	Items  List[uint64] // hashes of the media, each once, at most 64; empty = none, or no plugin asks for them
 	Blocks List[uint64] // chained hashes of the whole prompt blocks, first block first; content only
 	Subset Subset
@@ -67,6 +68,14 @@ type Request struct {
 	Headers List[HeaderValue]
 
 	Rewrite Rewrite
+}
+
+// OutputHints is what a chat completion says of the length of its answer, beside the client's limit.
+type OutputHints struct {
+	Tools          bool // the model may call tools
+	Thinking       bool // chat_template_kwargs.enable_thinking is true
+	NoThinking     bool // it is false
+	ThinkingTokens int  // chat_template_kwargs.thinking_budget; 0 = none
 }
 
 // Rewrite says what became of the model that a client named. The zero Rewrite means that it is the one that serves.

@@ -311,3 +311,25 @@ func TestRunningRequestTellsWhatHappenedSoFar(t *testing.T) {
 		t.Errorf("found %+v, want a running record with 16 events and 19 dropped", found)
 	}
 }
+
+// The output that is expected is load with the prompt, at whichever endpoint serves, until the request ends.
+func TestExpectedOutputIsLoad(t *testing.T) {
+	s := newScene(t)
+	s.plan.CountOutput(func(schedule.Request) int { return 90 })
+	s.play()
+	s.arrive(24 * time.Hour)
+	shows := func(want ...int) {
+		t.Helper()
+		for i, e := range s.pool.Snapshot().Endpoints {
+			if got := e.Counters().Tokens; got != want[i] {
+				t.Errorf("endpoint %d has %d tokens, want %d", i, got, want[i])
+			}
+		}
+	}
+	s.cycle.Tell(messages.Dispatched{})
+	shows(hello.PromptTokens+90, 0)
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Served: addresses[second]})
+	shows(0, hello.PromptTokens+90)
+	s.cycle.Tell(messages.ResponseEnded{})
+	shows(0, 0)
+}

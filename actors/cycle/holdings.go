@@ -53,7 +53,7 @@ func (c *Cycle) letGo() {
 // load adds the request to the load of the endpoint that works for it. A lingering request is no load.
 func (c *Cycle) load() {
 	if c.served != nil && !c.held.load && c.phase != lingering {
-		c.held.pick = endpoints.LoadWriter{Endpoint: c.served}.Add(c.req.PromptTokens)
+		c.held.pick = endpoints.LoadWriter{Endpoint: c.served}.Add(c.plan.LoadTokens(&c.req))
 		c.loaded(true)
 	}
 }

@@ -123,7 +123,7 @@ func (c *Cycle) reserve(out *schedule.Outcome) bool {
 	if out.Probe {
 		first = endpoints.Room{} // a probe needs none
 	}
-	pick, ok := endpoints.LoadWriter{Endpoint: out.Ranked[0]}.Take(tokens, first)
+	pick, ok := endpoints.LoadWriter{Endpoint: out.Ranked[0]}.Take(c.plan.LoadTokens(&c.req), first)
 	if !ok {
 		return false
 	}

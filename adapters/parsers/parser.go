@@ -78,7 +78,7 @@ func isJSON(contentType string) bool {
 	return len(media) > len(suffix) && strings.EqualFold(media[len(media)-len(suffix):], suffix)
 }
 
-// Parse fills into from a body: Model, Salt, Stream, Usage, Form, PromptTokens, Media,
+// Parse fills into from a body: Model, Salt, Stream, Usage, Form, PromptTokens, Media, Hints,
 // OutputTokens, Blocks, with WithItems also Items, and nothing else. Of a form (multipart/form-data, on any path) it
 // fills Model.
 //
@@ -257,6 +257,9 @@ func (r *reader) fill(into *messages.Request) {
 	}
 	into.PromptTokens, into.Media = r.tokens+(r.promptBytes+3)/4, r.media
 	into.OutputTokens, into.Items = r.limit, messages.TakeList(r.items)
+	if r.format == chatFormat {
+		into.Hints = r.hints
+	}
 	if r.newLimit > 0 {
 		into.OutputTokens = r.newLimit
 	}

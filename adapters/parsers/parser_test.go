@@ -135,7 +135,7 @@ func TestFacts(t *testing.T) {
 			{"role":"tool","tool_call_id":"id12","content":"ok"}]}`,
 			messages.Request{Usage: true, PromptTokens: 7}}, // null 4, id 4, name 4, arguments 7, id 4, ok 2
 		"tools count keys": {chatPath, `{"tools":[{"type":"function"}]}`,
-			messages.Request{Usage: true, PromptTokens: 3}},
+			messages.Request{Hints: messages.OutputHints{Tools: true}, Usage: true, PromptTokens: 3}},
 		"template is no prompt": {chatPath,
 			`{"chat_template":"{{ long template }}","chat_template_kwargs":{"enable":true}}`,
 			messages.Request{Usage: true}},

@@ -67,6 +67,8 @@ func (r *reader) feed(media bool) bool {
 }
 
 func (r *reader) feedObject() bool {
+	kwargs := r.kwargs
+	r.kwargs = false
 	r.mark(markOpen, nil)
 	for more := r.open('}'); more; more = r.next('}') {
 		key, ok := r.key()
@@ -81,6 +83,9 @@ func (r *reader) feedObject() bool {
 			continue
 		}
 		r.mark(markKey, key)
+		if kwargs {
+			r.hint(key)
+		}
 		before, marker := r.promptBytes, isMarker(key) // reading the value may overwrite key
 		if !r.feed(isMedia(key)) {
 			return false
@@ -94,6 +99,25 @@ func (r *reader) feedObject() bool {
 	}
 	r.mark(markClose, nil)
 	return r.want == ""
+}
+
+// hint looks at the value of a key of chat_template_kwargs, which is read next.
+func (r *reader) hint(key []byte) {
+	switch string(key) {
+	case "enable_thinking":
+		is := r.peek()
+		r.hints.Thinking, r.hints.NoThinking = is == 't', is == 'f'
+	case "thinking_budget":
+		r.peek()
+		end := r.pos
+		for end < len(r.body) && r.body[end] >= '0' && r.body[end] <= '9' {
+			end++
+		}
+		r.hints.ThinkingTokens = 0
+		if end > r.pos {
+			r.hints.ThinkingTokens = count(r.body[r.pos:end])
+		}
+	}
 }
 
 // isMarker reports whether the value of a key in a message says what stands beside it, and is no text itself.

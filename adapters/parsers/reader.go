@@ -3,6 +3,7 @@ package parsers
 import (
 	"github.com/signalbox-epp/signalbox/adapters/parsers/grpcbody"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // reader takes the facts out of one request body while the scanner walks it.
@@ -19,6 +20,8 @@ type reader struct {
 
 	promptBytes int // bytes of text in the prompt
 	media       int // images, sounds and files in the messages
+	hints       messages.OutputHints
+	kwargs      bool // the object that is read next is chat_template_kwargs
 	wantsItems  bool
 	items       []uint64 // hashes of the media, each once, at most maxItems; only with wantsItems
 	tokens      int      // tokens of the prompt's token arrays
@@ -66,7 +69,8 @@ func (r *reader) member(key []byte) (ok bool) {
 	case "sampling_params":
 		ok = r.samplingParams()
 	case "tools", "functions":
-		r.form.structured = r.isGiven() || r.form.structured
+		given := r.isGiven()
+		r.form.structured, r.hints.Tools = given || r.form.structured, given || r.hints.Tools
 		ok = r.promptMember(key)
 	default:
 		ok = r.promptMember(key)
@@ -214,6 +218,7 @@ func (r *reader) chatMember(key []byte, is part) bool {
 	}
 	r.countKeys = is != turns
 	before := r.promptBytes
+	r.kwargs = string(key) == "chat_template_kwargs"
 	r.mark(markKey, key)
 	if !r.feed(false) {
 		return false

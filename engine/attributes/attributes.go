@@ -77,7 +77,7 @@ var (
 	Models = Attribute{"models", Names, "models", Sampled}
 
 	InflightRequests = Attribute{"inflight-requests", Number, "requests", Counted}
-	// InflightTokens are those of the prompts, estimated.
+	// InflightTokens are those of the prompts, estimated, and of the answers if an inflight-load-producer counts them.
 	InflightTokens = Attribute{"inflight-tokens", Number, "tokens", Counted}
 	// WindowRequests is how many requests in flight an endpoint takes before more only wait there, as was learned.
 	WindowRequests = Attribute{"window-requests", Number, "requests", Counted}

@@ -93,6 +93,7 @@ func (l *loader) load(root *yaml.Node) {
 	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)
 	l.config.Plan.Serve(points...)
 	l.config.Plan.KeepPrefixes(l.prefixBlocks())
+	l.countOutput()
 	if x := l.from.handler; x != nil {
 		l.config.Plan.LabelHandler(schedule.HandlerLabels{Type: x.typ, Name: x.name})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/points"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
 // others maps the types of plugins that are built into the server to their parameters with defaults. What they
@@ -415,14 +418,56 @@ const mostPrefixBlocks = 1 << 20
 
 // InflightLoad counts the requests and prompt tokens that were sent to each server and have not ended.
 type InflightLoad struct {
-	// AddEstimatedOutputTokens counts tokens that are expected in answers as well.
-	AddEstimatedOutputTokens bool `json:"addEstimatedOutputTokens" effect:"none"`
-	// OutputRatio is the expected number of output tokens for each prompt token.
-	OutputRatio float64 `json:"outputRatio" effect:"none"`
-	// MaxEstimatedOutputTokens bounds the expected output of one request.
-	MaxEstimatedOutputTokens *int `json:"maxEstimatedOutputTokens" effect:"none"`
+	// AddEstimatedOutputTokens counts tokens that are expected in answers as well, until the request ends: 4096 of a
+	// long answer and 100 of a short one, as an outlen-bucket says, and of others outputRatio times those of the
+	// prompt. The client's limit bounds them.
+	AddEstimatedOutputTokens bool `json:"addEstimatedOutputTokens"`
+	// OutputRatio is the expected number of output tokens for each prompt token, where nothing else is known; 0 to
+	// 1000.
+	OutputRatio float64 `json:"outputRatio"`
+	// MaxEstimatedOutputTokens bounds the expected output of one request, 0 or more; absent = nothing does.
+	MaxEstimatedOutputTokens *int `json:"maxEstimatedOutputTokens"`
 	// PrefixMatchInfoProducerName names the approx-prefix-cache-producer; empty = the only one.
 	PrefixMatchInfoProducerName string `json:"prefixMatchInfoProducerName" names:"approx-prefix-cache-producer"`
 	// SyncCrossReplicaState shares the counts between replicas.
 	SyncCrossReplicaState bool `json:"syncCrossReplicaState" effect:"none"`
+}
+
+// Validate returns which parameters are out of range.
+func (p *InflightLoad) Validate() error {
+	var errs []error
+	if !(p.OutputRatio >= 0 && p.OutputRatio <= 1000) {
+		errs = append(errs, fmt.Errorf("outputRatio: got %v, want 0 to 1000", p.OutputRatio))
+	}
+	if n := p.MaxEstimatedOutputTokens; n != nil && *n < 0 {
+		errs = append(errs, fmt.Errorf("maxEstimatedOutputTokens: got %d, want 0 or more", *n))
+	}
+	return errors.Join(errs...)
+}
+
+// Tokens that are expected in answers of which an outlen-bucket says how long they are.
+const (
+	shortTokens = 100
+	longTokens  = 4096
+)
+
+// output returns how many tokens are expected in the answer to a request. bucket says how long it is; nil = none does.
+func (p *InflightLoad) output(of schedule.Request, bucket *points.OutputLength) int {
+	n := int(min(p.OutputRatio*float64(of.PromptTokens()), math.MaxInt32))
+	if bucket != nil {
+		switch bucket.Length(of) {
+		case points.LongAnswer:
+			n = longTokens
+		case points.ShortAnswer:
+			n = shortTokens
+		case points.UnknownLength:
+		}
+	}
+	if limit := of.OutputTokens(); limit > 0 {
+		n = min(n, limit)
+	}
+	if p.MaxEstimatedOutputTokens != nil {
+		n = min(n, *p.MaxEstimatedOutputTokens)
+	}
+	return n
 }

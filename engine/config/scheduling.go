@@ -230,6 +230,31 @@ func (l *loader) arrange(x *instance, names []string) {
 	}))
 }
 
+// countOutput has the tokens that are expected in answers be part of the load, if an inflight-load-producer says so.
+func (l *loader) countOutput() {
+	var load *InflightLoad
+	var bucket *points.OutputLength
+	for _, x := range l.instances {
+		switch p := x.plugin.(type) {
+		case *InflightLoad:
+			if load == nil && p.AddEstimatedOutputTokens {
+				load = p
+			}
+		case *points.OutputLength:
+			if bucket == nil {
+				bucket = p
+			}
+		}
+	}
+	if load == nil {
+		return
+	}
+	for _, x := range l.instances {
+		x.used = x.used || x.plugin == any(bucket)
+	}
+	l.config.Plan.CountOutput(func(of schedule.Request) int { return load.output(of, bucket) })
+}
+
 // emits lists the plugin types that emit attributes. Those of the core-metrics-extractor come from metrics pages.
 var emits = map[string][]attributes.Attribute{
 	"core-metrics-extractor": {

@@ -110,7 +110,7 @@ func TestLatencyObserverRefuses(t *testing.T) {
 			o.LowPercentile = 50
 		},
 		"typicalPercentile: got 100, want below 100": func(o *points.LatencyObserver) { o.TypicalPercentile = 100 },
-		"bucketHistorySize: got 1, want 2 to 10000":      func(o *points.LatencyObserver) { o.BucketHistorySize = 1 },
+		"bucketHistorySize: got 1, want 2 to 10000":  func(o *points.LatencyObserver) { o.BucketHistorySize = 1 },
 	} {
 		o := points.Types["latency-observer-producer-hub"]().(*points.LatencyObserver)
 		if change(o); fmt.Sprint(o.Validate()) != want {

@@ -23,6 +23,7 @@ var Types = map[string]func() any{
 		}
 	},
 	"mm-embeddings-cache-producer": func() any { return &EmbeddingsCache{CacheSizeInMBPerServer: 4096} },
+	"outlen-bucket":                func() any { return new(OutputLength) },
 	"p2p-source-producer": func() any {
 		return &CacheSource{MinCachedTokenDelta: 1, PrefillProfileName: "prefill"}
 	},

@@ -25,6 +25,7 @@ type Plan struct {
 
 	fills    *fills
 	observer Observer // of its steps
+	output   func(Request) int
 }
 
 // NewPlan returns a plan, which takes profiles over and orders them: shadows come last. layout has the attributes that
@@ -74,6 +75,18 @@ func (p *Plan) Profiles() []Profile { return p.profiles }
 // Observe sets what hears of the plan's steps, by the meters that they have; nothing does without it. The owner of the
 // plan calls it before the plan runs.
 func (p *Plan) Observe(by Observer) { p.observer = by }
+
+// CountOutput has the tokens that are expected in answers be part of the load. It is called before the plan runs.
+func (p *Plan) CountOutput(estimate func(Request) int) { p.output = estimate }
+
+// LoadTokens returns by how many tokens a request adds to the load of the endpoint that serves it: those of its prompt,
+// and those that are expected in its answer if the plan counts them.
+func (p *Plan) LoadTokens(of *messages.Request) int {
+	if p.output == nil {
+		return of.PromptTokens
+	}
+	return of.PromptTokens + p.output(Request{of})
+}
 
 // Detect has a Detector decide over requests of negative priority. It is called before the plan runs, and before it is
 // observed.

@@ -167,6 +167,9 @@ func (r Request) Media() int { return r.of.Media }
 // mm-embeddings-cache-producer emits.
 func (r Request) Items() messages.List[uint64] { return r.of.Items }
 
+// Hints returns what a chat completion says of the length of its answer.
+func (r Request) Hints() messages.OutputHints { return r.of.Hints }
+
 // OutputTokens returns the client's limit; 0 = it set none.
 func (r Request) OutputTokens() int { return r.of.OutputTokens }
 

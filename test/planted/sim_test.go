@@ -112,7 +112,7 @@ var simFaults = map[string]fault{
 		complaint: ", want",
 	},
 	"a plugin is not told of the end of requests that fail": {
-		file: "actors/cycle/cycle.go", was: "if c.plugins.due {",
+		file: "actors/cycle/observation.go", was: "if c.plugins.due {",
 		is:        "if c.plugins.due && c.rec.Reason == messages.NoReason {",
 		complaint: "a plugin was not told once",
 	},
