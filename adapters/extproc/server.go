@@ -111,8 +111,8 @@ type Configuration struct {
 	// cannot be asked. nil = a body that does not fit is refused as overload.
 	MakeWay func(messages.MemoryRequested) bool
 	Parser  Parser
-	// Scan makes a scanner for a response to a request of this API. Its content type counts if the API is not known. nil
-	// = there is nothing to find.
+	// Scan makes a scanner for a response to a request of this API. Its content type counts if the API is not known.
+	// nil = there is nothing to find.
 	Scan func(api messages.API, contentType string) Scanner
 	// Report returns what plugins tell the proxy of a response, by what its body says of its tokens; nil = none does.
 	Report func(*messages.Usage) []schedule.Report

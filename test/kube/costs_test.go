@@ -100,7 +100,8 @@ func TestBinaryGrowsBy(t *testing.T) {
 	}
 }
 
-// What a request passes links nothing of Kubernetes: the picker, the streams of proxies, and what reads bodies and pages.
+// What a request passes links nothing of Kubernetes: the picker, the streams of proxies, and what reads bodies and
+// pages.
 func TestHotPathLinksNothing(t *testing.T) {
 	const module = "github.com/signalbox-epp/signalbox"
 	out, err := exec.Command("go", "list", "-deps", module, module+"/adapters/extproc", module+"/adapters/parsers",
