@@ -74,7 +74,8 @@ func costEndpoints() []scheduletest.Endpoint {
 			Inflight: r.IntN(9), InflightTokens: r.IntN(9) * 1000, PrefixBlocks: r.IntN(5),
 			Produced: map[string]float64{
 				attributes.FirstTokenFloor.Name: .1, attributes.FirstTokenLow.Name: .2,
-				attributes.FirstTokenTypical.Name: .6, attributes.FirstTokenLowLoad.Name: 2, attributes.FirstTokenTypicalLoad.Name: 8,
+				attributes.FirstTokenTypical.Name: .6,
+				attributes.FirstTokenLowLoad.Name: 2, attributes.FirstTokenTypicalLoad.Name: 8,
 				attributes.MediaCached.Name: r.Float64(),
 			},
 		}
