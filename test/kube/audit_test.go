@@ -94,7 +94,7 @@ func TestCallsStayWithinTheRoles(t *testing.T) {
 		kind := map[string]string{
 			"inferenceobjectives": "InferenceObjective", "inferencemodelrewrites": "InferenceModelRewrite",
 		}[r.resource]
-		if err := c.defineOne("", looseDefinition(r.group, kind, r.resource), "v1alpha2"); err != nil {
+		if err := c.defineOne(looseDefinition(r.group, kind, r.resource), "v1alpha2"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -29,7 +29,7 @@ func TestDefinitionThatComesLater(t *testing.T) {
 	p.ready(false)
 	<-time.After(4 * time.Second) // until pauses are at their longest
 	definition := looseDefinitionOf(group, "InferencePool", "inferencepools", looseVersion("v1", true))
-	if err := shared.defineOne("", definition, "v1"); err != nil {
+	if err := shared.defineOne(definition, "v1"); err != nil {
 		t.Fatal(err)
 	}
 	s.must(http.MethodPost, s.pools(group), "", poolObject(group, "llama", 8000))
@@ -42,7 +42,7 @@ func TestDefinitionThatComesLater(t *testing.T) {
 func TestShortOutage(t *testing.T) {
 	const group = "llm-d.ai"
 	c := newCluster(t)
-	if err := c.defineOne("", looseDefinition(group, "InferenceObjective", "inferenceobjectives"),
+	if err := c.defineOne(looseDefinition(group, "InferenceObjective", "inferenceobjectives"),
 		"v1alpha2"); err != nil {
 		t.Fatal(err)
 	}

@@ -289,7 +289,7 @@ func (c *cluster) defineServed(definition object) error {
 	versions, _ := definition["spec"].(object)["versions"].([]any)
 	for _, v := range versions {
 		if v.(object)["served"] == true {
-			return c.defineOne("", definition, v.(object)["name"].(string))
+			return c.defineOne(definition, v.(object)["name"].(string))
 		}
 	}
 	return fmt.Errorf("%v: no version is served", definition["metadata"])
@@ -298,8 +298,8 @@ func (c *cluster) defineServed(definition object) error {
 const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 // defineOne stores a definition, which serves this version.
-func (c *cluster) defineOne(contentType string, definition any, version string) error {
-	made, err := c.do(http.MethodPost, definitions, contentType, definition)
+func (c *cluster) defineOne(definition object, version string) error {
+	made, err := c.do(http.MethodPost, definitions, "", definition)
 	if err != nil {
 		return err
 	}

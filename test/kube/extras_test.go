@@ -49,7 +49,7 @@ func TestObjectivesAndRewrites(t *testing.T) {
 	}
 	for _, g := range []string{legacy, group} {
 		for plural, kind := range kinds {
-			if err := c.defineOne("", looseDefinition(g, kind, plural), "v1alpha2"); err != nil {
+			if err := c.defineOne(looseDefinition(g, kind, plural), "v1alpha2"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -105,7 +105,7 @@ func TestObjectivesAndRewritesOfV1(t *testing.T) {
 		"inferenceobjectives": "InferenceObjective", "inferencemodelrewrites": "InferenceModelRewrite",
 	}
 	for plural, kind := range kinds {
-		if err := c.defineOne("", looseDefinitionOf(group, kind, plural, looseVersion("v1", true)), "v1"); err != nil {
+		if err := c.defineOne(looseDefinitionOf(group, kind, plural, looseVersion("v1", true)), "v1"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -335,7 +335,7 @@ func (c *cluster) defineGateway(t *testing.T) {
 			}
 			delete(o, "status")
 			version := o["spec"].(object)["versions"].([]any)[0].(object)["name"].(string)
-			if err := c.defineOne("", o, version); err != nil {
+			if err := c.defineOne(o, version); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -74,7 +74,7 @@ func TestObjectsOfTheConfiguration(t *testing.T) {
 	p.says("find hint." + hintGroup)
 	definition := looseDefinition(hintGroup, "Hint", "hints")
 	definition["spec"].(object)["versions"].([]object)[0]["name"] = "v1"
-	if err := c.defineOne("", definition, "v1"); err != nil {
+	if err := c.defineOne(definition, "v1"); err != nil {
 		t.Fatal(err)
 	}
 	s.hint("a", 3)

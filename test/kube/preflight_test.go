@@ -142,7 +142,7 @@ func TestPreflightOfOtherClusters(t *testing.T) {
 	s.expect("a group that is not there", s.kubeconfig(), append(pool, "--pool-group", "nowhere.example.com"), false,
 		"problem  inferencepools.nowhere.example.com: not installed",
 		"install the CRD of InferencePool, or name its group")
-	if err := shared.defineOne("", looseDefinition("old.example.com", "InferencePool", "inferencepools"),
+	if err := shared.defineOne(looseDefinition("old.example.com", "InferencePool", "inferencepools"),
 		"v1alpha2"); err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestPreflightOfVersions(t *testing.T) {
 	for plural, version := range map[string]string{"inferenceobjectives": "v1", "inferencemodelrewrites": "v2"} {
 		definition := looseDefinitionOf(group, strings.ToUpper(plural[:1])+plural[1:len(plural)-1], plural,
 			looseVersion(version, true))
-		if err := c.defineOne("", definition, version); err != nil {
+		if err := c.defineOne(definition, version); err != nil {
 			t.Fatal(err)
 		}
 	}
