@@ -59,8 +59,9 @@ func TestEventsOnThePool(t *testing.T) {
 	s.pod("a", "10.0.0.1", vllm, nil)
 	s.pool(8000)
 	parents := []object{{
-		"parentRef":  object{"name": "gateway"},
-		"conditions": []object{{"type": "Accepted", "status": "True", "reason": "Accepted"}},
+		"parentRef": object{"name": "gateway"},
+		"conditions": []object{{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+			"lastTransitionTime": "2026-11-25T00:00:00Z"}},
 	}}
 	s.merge(s.pools(poolGroup)+"/llama/status", object{"status": object{"parents": parents}})
 	before := s.must(http.MethodGet, s.pools(poolGroup)+"/llama", "", nil)
