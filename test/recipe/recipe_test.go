@@ -121,6 +121,7 @@ func TestRecipeForAScorer(t *testing.T) {
 		}
 		cmd := exec.CommandContext(t.Context(), "bash", "-eux", "-c", b.text)
 		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -ldflags=-w") // which links faster
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
