@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // referenceType is a plugin type of the reference.
@@ -174,7 +175,7 @@ func differingParameters(t *testing.T) (items []string) {
 			case q.Effect == "warning":
 				idle = append(idle, of)
 			}
-			if has && standard != own {
+			if has && !sameValue(standard, own) {
 				other = append(other, of+" ("+cmp.Or(own, "none")+", not "+standard+")")
 			}
 		}
@@ -199,6 +200,13 @@ func differingParameters(t *testing.T) (items []string) {
 	return append(items, wrap("- ", "In four defaults the reference's documentation contradicts its code, and "+
 		"Signalbox follows the code: "+strings.Join(documented, "; ")+"; and where a file names no parsers, a request "+
 		"that none of them is for is forwarded, while the documentation leaves `passthrough-parser` out."))
+}
+
+// sameValue reports whether two defaults are the same, which durations may be in different spellings.
+func sameValue(a, b string) bool {
+	x, wrong := time.ParseDuration(a)
+	y, err := time.ParseDuration(b)
+	return a == b || wrong == nil && err == nil && x == y
 }
 
 // ownTypesItem returns the item of the list of differences that names the types of Signalbox alone.
