@@ -3,9 +3,9 @@ package points
 import "github.com/signalbox-epp/signalbox/engine/schedule"
 
 // OutputLength says of a request whether its answer will be long or short, for an inflight-load-producer that counts
-// the output it expects. A chat completion is long if chat_template_kwargs has enable_thinking, or a thinking_budget above
-// 4000 without saying false. It is short if it has tools and does not think. Any request is short whose limit of output
-// tokens is below 500 and that is not long. Of others nothing is known.
+// the output it expects. A chat completion is long if chat_template_kwargs has enable_thinking, or a thinking_budget
+// above 4000 without saying false. It is short if it has tools and does not think. Any request is short whose limit of
+// output tokens is below 500 and that is not long. Of others nothing is known.
 type OutputLength struct{}
 
 // Length is how long the answer to a request will be.
