@@ -110,6 +110,7 @@ type Record struct {
 	ResponseID    string // in the response's body, if the model server made it and the body was seen; "" = unknown
 	Model         string // as the client names it, cut to 128 bytes
 	Target        string // the model that serves in its place, cut to 128 bytes; "" = Model does
+	RewriteLeft   RewriteLeft
 	Flow          FlowKey
 	Stream        bool
 	Running       bool // it has not ended yet

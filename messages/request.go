@@ -82,7 +82,36 @@ type OutputHints struct {
 type Rewrite struct {
 	Made bool   // another model serves
 	From string // as the client named it; "" = it named none
+	Left RewriteLeft
 }
+
+// RewriteLeft says why the model that a client named stays, though a rule or a header names another one. The set is
+// closed.
+type RewriteLeft uint8
+
+const (
+	NothingLeft RewriteLeft = iota // no other one is named, or it was put in place
+	LeftGRPC                       // in a call of gRPC the lengths within its message would have to change too
+	LeftUnseen                     // the proxy did not show the body
+	LeftUnread                     // no model is known in a body of this format, or of which only a part came
+
+	rewriteLefts
+)
+
+var rewriteLeftNames = [rewriteLefts]string{
+	NothingLeft: "", LeftGRPC: "grpc", LeftUnseen: "body-not-shown", LeftUnread: "body-not-read",
+}
+
+// String returns the cause's name, as metrics, the log and JSON carry it; "" = nothing is left.
+func (l RewriteLeft) String() string {
+	if l < rewriteLefts {
+		return rewriteLeftNames[l]
+	}
+	return "unknown"
+}
+
+// RewriteLefts returns every cause but NothingLeft.
+func RewriteLefts() []RewriteLeft { return []RewriteLeft{LeftGRPC, LeftUnseen, LeftUnread} }
 
 // HeaderValue is the value of a header of a request.
 type HeaderValue struct {

@@ -173,6 +173,7 @@ func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messa
 		Stream: m.Request.Stream, ArrivedAt: m.ArrivedAt,
 		PromptTokens: m.Request.PromptTokens, BodyBytes: m.Request.BodyBytes,
 	}
+	c.rec.RewriteLeft = m.Request.Rewrite.Left
 	if m.Request.Rewrite.Made {
 		c.rec.Model, c.rec.Target = records.Label(m.Request.Rewrite.From), c.rec.Model
 	}

@@ -45,6 +45,9 @@ func identity(b *strings.Builder, r *requestView) {
 	if r.TargetModel != "" {
 		model += ", rewritten to " + clean(r.TargetModel)
 	}
+	if r.RewriteLeft != "" {
+		model += ", not rewritten (" + r.RewriteLeft + ")"
+	}
 	field(b, "model", model+", "+form)
 	if r.Configuration != 0 {
 		field(b, "configuration", fmt.Sprintf("number %d", r.Configuration))

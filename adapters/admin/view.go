@@ -26,7 +26,8 @@ type requestView struct {
 	// Configuration is the number of the configuration that the request ran under; 0 = it had not got so far.
 	Configuration uint64 `json:"configuration,omitempty"`
 	Model         string `json:"model"`
-	TargetModel   string `json:"target_model,omitempty"` // that served in its place; "" = the model itself
+	TargetModel   string `json:"target_model,omitempty"`     // that served in its place; "" = the model itself
+	RewriteLeft   string `json:"rewrite_not_made,omitempty"` // why another model was not put in its place
 	FairnessID    string `json:"fairness_id"`
 	Priority      int    `json:"priority"`
 	Stream        bool   `json:"stream"`
@@ -181,7 +182,7 @@ func (h *handler) endpoint(id messages.EndpointID) endpoint {
 func (h *handler) summary(r *messages.Record) requestView {
 	v := requestView{
 		ID: h.FormatID(r.Request), XRequestID: r.ClientID, ResponseID: r.ResponseID, Model: r.Model,
-		TargetModel: r.Target, Configuration: r.Configuration,
+		TargetModel: r.Target, RewriteLeft: r.RewriteLeft.String(), Configuration: r.Configuration,
 		FairnessID: r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream,
 		Running:   r.Running && r.Local == "",
 		ArrivedAt: r.ArrivedAt.UTC(), AgeSeconds: seconds(h.Now().Sub(r.ArrivedAt)),

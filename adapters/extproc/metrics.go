@@ -77,7 +77,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		m.refusals[why] = refused.WithLabelValues(why.String(), strconv.Itoa(r.status))
 	}
 	r.MustRegister(m.streams, m.inflight, m.took, ended, refused, overrides, reports, m.panics,
-		m.decisions.counter)
+		m.decisions.counter, m.decisions.unmade, m.decisions.unrestored)
 	return m
 }
 
@@ -126,6 +126,9 @@ func HeldMetrics(s *Server) []prometheus.Collector {
 // decisions counts what rules of rewrites have decided. Where a rule is for all models, their names come from clients,
 // so a bounded number of them has series; all others count as "other".
 type decisions struct {
+	unmade, unrestored *prometheus.CounterVec // by cause
+	left               map[messages.RewriteLeft]prometheus.Counter
+
 	counter *prometheus.CounterVec
 	mu      sync.Mutex
 	series  map[decision]prometheus.Counter // at most mostDecisions, and otherDecision
@@ -138,14 +141,39 @@ const mostDecisions = 512
 
 var otherDecision = decision{"other", "other", "other"}
 
+// Why the name of the model that served stays in the answer to a request that was rewritten.
+const (
+	nameEncoded = "content-encoding"
+	nameInGRPC  = "grpc"
+	nameUnseen  = "body-not-shown" // the light lane shows few bodies, and so none is changed
+)
+
 func newDecisions() *decisions {
-	return &decisions{
+	d := &decisions{
+		left: map[messages.RewriteLeft]prometheus.Counter{},
+		unmade: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "signalbox_rewrites_not_made_total",
+			Help: "Requests that went on with the model that the client named, though a rule or a header names " +
+				"another one.",
+		}, []string{"cause"}),
+		unrestored: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "signalbox_model_names_not_restored_total",
+			Help: "Responses that keep the name of the model that served in place of the one that the client " +
+				"asked for.",
+		}, []string{"cause"}),
 		counter: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llm_d_epp_model_rewrite_decisions_total",
 			Help: "Requests whose model a rule rewrote, by rewrite, model and target.",
 		}, []string{"model_rewrite_name", "model_name", "target_model"}),
 		series: map[decision]prometheus.Counter{},
 	}
+	for _, cause := range messages.RewriteLefts() {
+		d.left[cause] = d.unmade.WithLabelValues(cause.String())
+	}
+	for _, cause := range []string{nameEncoded, nameInGRPC, nameUnseen} {
+		d.unrestored.WithLabelValues(cause)
+	}
+	return d
 }
 
 // count counts a request for a model that a rewrite sends to a target.

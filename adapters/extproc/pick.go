@@ -40,7 +40,7 @@ func (st *stream) ask(last event) error {
 	if err != nil {
 		return st.refuseNow(messages.PickFailed{Reason: messages.InvalidRequest, Detail: err.Error()})
 	}
-	if failed := st.rewrite(body, &req); failed.Reason != messages.NoReason {
+	if failed := st.rewrite(last, body, &req); failed.Reason != messages.NoReason {
 		return st.refuseNow(failed)
 	}
 	if !st.startCycle(req) {
@@ -83,9 +83,9 @@ func (st *stream) parse(last event, body []byte, req *messages.Request) error {
 }
 
 // rewrite puts the model that serves in the place of the one that the body names, in the body and in req, if the
-// configuration says so, or else a header. It leaves a body alone that was not read. The number of the request draws
-// between several models. It returns why the request is refused, if it is.
-func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFailed {
+// configuration says so, or else a header. A body that was not read stays, which is counted and noted in req. The
+// number of the request draws between several models. It returns why the request is refused, if it is.
+func (st *stream) rewrite(last event, body []byte, req *messages.Request) messages.PickFailed {
 	facts := &st.request.facts
 	decision, ruled := st.under.Rewrites.Decide(req.Model, uint64(st.id))
 	target, ok := decision.Model, ruled
@@ -93,10 +93,12 @@ func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFaile
 		target = facts.target.text
 		ok = target != "" && target != req.Model
 	}
-	if grpcstatus.IsType(facts.contentType) { // the lengths within its message would have to change too
+	if !ok || last == headersEnded {
 		return messages.PickFailed{}
 	}
-	if !ok || req.Model == "" && (req.Form.API == messages.UnknownAPI || req.Form.API == messages.GenerateAPI) {
+	if left := st.left(body, req); left != messages.NothingLeft {
+		req.Rewrite.Left = left
+		st.srv.cfg.Metrics.decisions.left[left].Inc()
 		return messages.PickFailed{}
 	}
 	from, to, text := st.under.Parser.Rename(facts.parsedPath(), facts.contentType, facts.contentEncoding, body, target)
@@ -115,6 +117,19 @@ func (st *stream) rewrite(body []byte, req *messages.Request) messages.PickFaile
 	}
 	req.Rewrite, req.Model = messages.Rewrite{Made: true, From: req.Model}, target
 	return messages.PickFailed{}
+}
+
+// left returns why the model in a body cannot be changed.
+func (st *stream) left(body []byte, req *messages.Request) messages.RewriteLeft {
+	switch {
+	case grpcstatus.IsType(st.request.facts.contentType):
+		return messages.LeftGRPC
+	case req.Model != "" || req.Form.API != messages.UnknownAPI && req.Form.API != messages.GenerateAPI:
+		return messages.NothingLeft
+	case len(body) == 0:
+		return messages.LeftUnseen
+	}
+	return messages.LeftUnread
 }
 
 // startCycle begins the request's cycle. It returns false if the loop of the request has no room.

@@ -66,6 +66,9 @@ func (st *stream) onResponseHeaders(e event) error {
 	if e == headersCame && !bypass && !encoded {
 		st.restores(contentType)
 	}
+	if e == headersCame && status < 400 && local == "" {
+		st.countName(encoded, bypass)
+	}
 	if err := st.answerResponseHeaders(override, set); err != nil {
 		return err
 	}
@@ -121,6 +124,25 @@ func (st *stream) restores(contentType string) {
 		!announcesLog(st.wire.Context()) {
 		st.response.names = st.under.Restore(contentType, served, asked)
 	}
+}
+
+// countName counts a response that keeps the name of the model that served, though the client asked for another one.
+func (st *stream) countName(encoded, bypass bool) {
+	if st.request.model == "" || st.request.target == "" || st.response.names != nil {
+		return
+	}
+	var cause string
+	switch {
+	case encoded:
+		cause = nameEncoded
+	case st.modes.ResponseBody == wire.BodyGRPC:
+		cause = nameInGRPC
+	case bypass || announcesLog(st.wire.Context()):
+		cause = nameUnseen
+	default:
+		return // a body of this type names no model
+	}
+	st.srv.cfg.Metrics.decisions.unrestored.WithLabelValues(cause).Inc()
 }
 
 // answerResponseHeaders lets the headers pass and adds the request id, by which a client can ask what happened, how

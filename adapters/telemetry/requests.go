@@ -47,6 +47,9 @@ func (q *Requests) Report(r *messages.Record) {
 	if r.Target != "" {
 		fields = append(fields, zap.String("target_model", r.Target))
 	}
+	if r.RewriteLeft != messages.NothingLeft {
+		fields = append(fields, zap.String("rewrite_not_made", r.RewriteLeft.String()))
+	}
 	fields = appendKnown(appendWait(fields, &r.Wait), r)
 	if r.Local != "" {
 		fields = append(fields, zap.String("envoy_says", r.Local))

@@ -147,7 +147,8 @@ func (p *packer) header(r *messages.Record) {
 	for _, n := range [...]int64{r.BodyBytes, r.ResponseBytes, r.Usage.OwnBytes} {
 		p.signed(n)
 	}
-	p.to = append(p.to, byte(r.Reason), byte(r.Usage.Source), byte(r.Wait.Outcome), byte(r.Wait.Cause))
+	p.to = append(p.to, byte(r.Reason), byte(r.Usage.Source), byte(r.Wait.Outcome), byte(r.Wait.Cause),
+		byte(r.RewriteLeft))
 	p.id(r.Served)
 }
 
@@ -171,6 +172,7 @@ func (u *unpacker) header(r *messages.Record) {
 	}
 	r.Reason, r.Usage.Source = messages.Reason(u.octet()), messages.UsageSource(u.octet())
 	r.Wait.Outcome, r.Wait.Cause = messages.Outcome(u.octet()), messages.WaitCause(u.octet())
+	r.RewriteLeft = messages.RewriteLeft(u.octet())
 	r.Served = u.id()
 }
 
