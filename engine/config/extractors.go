@@ -59,6 +59,9 @@ type CustomSeries struct {
 	AttributeKey string `json:"attributeKey"`
 	// MetricSpec is the series; the last one of a page counts; required.
 	MetricSpec string `json:"metricSpec"`
+	// Optional says that a page may lack the series. It changes nothing: a page that lacks one is no error, and the
+	// attribute is then unknown.
+	Optional bool `json:"optional"`
 }
 
 // vllm is the default of defaultEngine.

@@ -341,6 +341,7 @@ var pluginDocs = []Family{
 			{Name: "engineConfigs[].customMetrics", Kind: "list of object", Default: "", Range: "", Text: "Attributes of any name, of endpoints of this engine.", Effect: ""},
 			{Name: "engineConfigs[].customMetrics[].attributeKey", Kind: "string", Default: "", Range: "", Text: "What plugins ask for, with a domain: example.com/watts; required.", Effect: ""},
 			{Name: "engineConfigs[].customMetrics[].metricSpec", Kind: "string", Default: "", Range: "", Text: "The series; the last one of a page counts; required.", Effect: ""},
+			{Name: "engineConfigs[].customMetrics[].optional", Kind: "bool", Default: "false", Range: "", Text: "Says that a page may lack the series. It changes nothing: a page that lacks one is no error, and the attribute is then unknown.", Effect: ""},
 		}},
 		{Type: "document-data-source", Text: "A JSON document that every model server has, or those that its entry in dataLayer.sources selects; or one document of the whole pool, in a file, at a URL, or pushed. Exactly one of path, url, file and pushed says which. There may be any number, with names of their own. A json-extractor says what is taken.", Source: "engine/config/parameters.go", Parameters: []Parameter{
 			{Name: "scheme", Kind: "string", Default: "\"http\"", Range: "http or https", Text: "Http or https.", Effect: ""},
