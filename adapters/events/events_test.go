@@ -185,6 +185,7 @@ func TestLastEventSaysHowThePoolIs(t *testing.T) {
 		defer s.Close()
 		last := func(n int, want Reason) {
 			t.Helper()
+			synctest.Wait()
 			if s.events() != n || s.written[n-1].Reason != want.String() {
 				t.Fatalf("%d events, the last %s; want %d, and %s", s.events(), s.written[s.events()-1].Reason, n, want)
 			}
@@ -203,6 +204,7 @@ func TestLastEventSaysHowThePoolIs(t *testing.T) {
 		s.say(EndpointsReady, "one")
 		s.say(NoReadyEndpoints, "none") // as people see it
 		<-time.After(3 * repeatAfter)
+		synctest.Wait()
 		n := s.events()
 		if last := s.written[n-1].Reason; last != "NoReadyEndpoints" || n > 5 {
 			t.Errorf("%d events, the last %s", n, last)
