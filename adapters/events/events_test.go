@@ -74,6 +74,16 @@ func (c *cluster) events() int {
 	return len(c.written)
 }
 
+// last returns how many Events were written, and the reason of the last one.
+func (c *cluster) last() (n int, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n = len(c.written); n > 0 {
+		reason = c.written[n-1].Reason
+	}
+	return n, reason
+}
+
 // scene runs Events over a cluster, in a bubble of synctest.
 type scene struct {
 	*cluster
@@ -186,8 +196,8 @@ func TestLastEventSaysHowThePoolIs(t *testing.T) {
 		last := func(n int, want Reason) {
 			t.Helper()
 			synctest.Wait()
-			if s.events() != n || s.written[n-1].Reason != want.String() {
-				t.Fatalf("%d events, the last %s; want %d, and %s", s.events(), s.written[s.events()-1].Reason, n, want)
+			if got, reason := s.last(); got != n || reason != want.String() {
+				t.Fatalf("%d events, the last %s; want %d, and %s", got, reason, n, want)
 			}
 		}
 		for i := range 250 { // within ten minutes
@@ -205,9 +215,9 @@ func TestLastEventSaysHowThePoolIs(t *testing.T) {
 		s.say(NoReadyEndpoints, "none") // as people see it
 		<-time.After(3 * repeatAfter)
 		synctest.Wait()
-		n := s.events()
-		if last := s.written[n-1].Reason; last != "NoReadyEndpoints" || n > 5 {
-			t.Errorf("%d events, the last %s", n, last)
+		n, reason := s.last()
+		if reason != "NoReadyEndpoints" || n > 5 {
+			t.Errorf("%d events, the last %s", n, reason)
 		}
 
 		s.refuse(eventsPath, -1)
