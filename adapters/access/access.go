@@ -266,14 +266,15 @@ func (r *Reviews) keep(e *entry, got answer, err error) (answer, error) {
 	return e.trusted()
 }
 
-// away reports whether an error is that the API server cannot answer now.
+// away reports whether an error is that the API server cannot answer now, or takes no token of ours, which says nothing
+// of the user's.
 func away(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return true
 	}
 	const serverErrors = 500
-	return status.Status().Code >= serverErrors || apierrors.IsTooManyRequests(err)
+	return status.Status().Code >= serverErrors || apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err)
 }
 
 // note tells that reviews begin to fail, or fail no more.

@@ -159,7 +159,7 @@ func TestAnswersAreKept(t *testing.T) {
 // While the API server gives no answer, who had the right has it for an hour, and nobody else.
 func TestNoAnswer(t *testing.T) {
 	rights := map[string]string{"anna": "/metrics", "carl": "/metrics"}
-	for status, trusted := range map[int]bool{-1: true, 500: true, 429: true, 503: true, 401: false, 403: false} {
+	for status, trusted := range map[int]bool{-1: true, 500: true, 429: true, 503: true, 401: true, 403: false} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &cluster{rights: rights}

@@ -17,8 +17,12 @@ type alone struct {
 	front     *front
 	middle    *middle
 	tokenFile string
+	flags     []string // of the picker
 	picker    *picker
 	began     time.Time // the fault
+	// Of void tokens: a picker that reviews tokens, and one of a reader.
+	guarded *picker
+	reader  string
 }
 
 // Each fault by itself: no pick fails, the picker stays ready, the metrics name the fault, and a pod that came
@@ -49,6 +53,7 @@ func TestEachFaultAlone(t *testing.T) {
 			a.bind("inferencepools." + poolGroup)
 		}, "forbidden"},
 		"token void": {nil, (*alone).voidToken, "unauthorized", held, func(a *alone) {
+			a.readsOn()
 			a.writeToken(a.space.user("picker"))
 		}, "Unauthorized"},
 	} {
@@ -104,7 +109,8 @@ func newAlone(t *testing.T, server *cluster) *alone {
 	if err := os.WriteFile(kubeconfig, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a.picker = startPicker(t, a.space.inPool("--kubeconfig", kubeconfig)...)
+	a.flags = a.space.inPool("--kubeconfig", kubeconfig)
+	a.picker = startPicker(t, a.flags...)
 	a.picker.knows("a-rank-0 10.0.0.1:8000")
 	a.picker.ready(true)
 	return a
@@ -182,10 +188,27 @@ func (a *alone) bind(resource string) {
 
 // voidToken deletes the account of the picker. The API server goes on taking the token for some seconds.
 func (a *alone) voidToken() {
+	a.space.reviewer()
+	a.reader, _ = a.space.reader("reader", "/metrics")
+	a.guarded = startPicker(a.t, append(a.flags, "--metrics-endpoint-auth")...)
+	a.guarded.answers(a.reader, http.StatusOK)
+	a.began = time.Now()
 	a.space.remove("/api/v1/namespaces/" + a.space.name + "/serviceaccounts/picker")
 	eventually(a.t, "the token is void", func() bool {
 		a.middle.cut()
 		<-time.After(500 * time.Millisecond)
 		return a.counts("unauthorized")
 	})
+}
+
+// readsOn checks that while the picker's token is void, who had the right reads the metrics, and nobody else. Answers
+// from before are too old by now to hold without a review.
+func (a *alone) readsOn() {
+	a.t.Helper()
+	a.guarded.answers("of-a-stranger", http.StatusServiceUnavailable)
+	a.guarded.says("tokens cannot be reviewed")
+	for range 3 {
+		a.guarded.gets("/metrics", a.reader, http.StatusOK)
+		a.guarded.gets("/metrics", "", http.StatusUnauthorized)
+	}
 }
