@@ -1,5 +1,6 @@
-// Package chart tests the Helm chart in deploy/helm with helm itself, which test/helm pins, and no cluster. test/kube
-// installs the chart in one.
+// Package chart tests the Helm chart in deploy/helm with helm itself, which test/helm pins, and the resources of
+// gateways beside it and beside the bases for kustomize, which test/kustomize pins, without a cluster. test/kube
+// installs them in one.
 package chart
 
 import (
@@ -78,24 +79,35 @@ func helm(t *testing.T, args ...string) (output, problems string, err error) {
 	return string(stdout), stderr.String(), err
 }
 
-// render returns what helm makes of a file of testdata and some values beside it, or the error that it prints.
+// render returns what helm makes of a file of testdata and some values beside it, of which "@FILE" are those of a
+// file, or the error that it prints.
 func render(t *testing.T, set string, values ...string) (all []object, problem string) {
 	t.Helper()
 	args := []string{"template", "llama", folder, "--namespace", "prod", "--kube-version", "1.36.0",
 		"--values", filepath.Join("testdata", set+".yaml")}
 	for _, v := range values {
-		args = append(args, "--set-json", v)
+		if file, isFile := strings.CutPrefix(v, "@"); isFile {
+			args = append(args, "--values", file)
+		} else {
+			args = append(args, "--set-json", v)
+		}
 	}
 	text, problem, err := helm(t, args...)
 	if err != nil {
 		return nil, problem
 	}
-	documents := yaml.NewDecoder(strings.NewReader(text))
+	return documents(t, text), ""
+}
+
+// documents returns the objects of a text.
+func documents(t *testing.T, text string) (all []object) {
+	t.Helper()
+	decoder := yaml.NewDecoder(strings.NewReader(text))
 	for {
 		var o object
-		err := documents.Decode(&o)
+		err := decoder.Decode(&o)
 		if errors.Is(err, io.EOF) {
-			return all, ""
+			return all
 		}
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
@@ -161,6 +173,7 @@ func TestKinds(t *testing.T) {
 // The Deployment is what the values say.
 func TestDeployment(t *testing.T) {
 	const container, strategy = "spec.template.spec.containers.0.", "spec.strategy.rollingUpdate."
+	const spread = "spec.template.spec.topologySpreadConstraints."
 	for set, want := range map[string]map[string]any{
 		"pool": {
 			"metadata.name": "llama-epp", "spec.replicas": 1, "spec.strategy.type": "RollingUpdate",
@@ -169,6 +182,16 @@ func TestDeployment(t *testing.T) {
 			container + "readinessProbe.grpc.service":          "readiness",
 			container + "livenessProbe.grpc.service":           "liveness",
 			"spec.template.spec.terminationGracePeriodSeconds": 45, container + "lifecycle": nil,
+			container + "securityContext.readOnlyRootFilesystem": true,
+			container + "resources.requests.cpu":                 "1", container + "resources.requests.memory": "512Mi",
+			container + "resources.limits.memory": "2Gi",
+			container + "env.0.name":              "POD_NAME", container + "env.1.name": "NAMESPACE",
+			container + "env.0.valueFrom.fieldRef.fieldPath": "metadata.name",
+			container + "env.1.valueFrom.fieldRef.fieldPath": "metadata.namespace",
+			spread + "0.topologyKey":                         "kubernetes.io/hostname",
+			spread + "1.topologyKey":                         "topology.kubernetes.io/zone",
+			spread + "0.whenUnsatisfiable":                   "ScheduleAnyway", spread + "2": nil,
+			spread + "0.labelSelector.matchLabels.llm-d-router-gateway": "llama-epp",
 		},
 		"standalone": {
 			container + "image": "registry.example.com/llm/signalbox:v1", container + "imagePullPolicy": "Always",

@@ -108,8 +108,13 @@ func newGateway(t *testing.T, c *cluster, lane string) *gateway {
 	g.createAll("ConfigMap", object{"metadata": object{"name": "signalbox-ca"}, "data": object{"ca.crt": ca}})
 	g.createAll("EndpointSlice", slice("llama", "http", 8000, serverA, serverB), slice("signalbox", "ext-proc", 9002,
 		pickerHost))
-	for _, o := range append(g.manifests("pool"), g.manifests("../envoy-gateway/"+lane)...) {
+	var flags []string
+	for _, o := range append(g.manifests("pool", "certificate"), g.manifests("../envoy-gateway/"+lane)...) {
 		kind := o["kind"].(string)
+		if kind == "Deployment" {
+			pod := o["spec"].(object)["template"].(object)["spec"].(object)
+			flags, _ = flagsOf(pod["containers"].([]any)[0].(object)["args"].([]any), identity)
+		}
 		if kind == "EnvoyProxy" { // no pod runs here
 			o["spec"].(object)["provider"] = object{"type": "Host", "host": object{"envoyVersion": envoyVersion(t)}}
 		}
@@ -117,8 +122,7 @@ func newGateway(t *testing.T, c *cluster, lane string) *gateway {
 			g.createAll(kind, o)
 		}
 	}
-	g.picker = startPicker(t, g.inPool("--bind", pickerHost, "--grpc-port", "9002", "--secure-serving", "--cert-path",
-		identity)...)
+	g.picker = startPicker(t, append(g.inPool("--bind", pickerHost, "--grpc-port", "9002"), flags...)...)
 	g.picker.ready(true)
 	for kind, name := range map[string]string{
 		"EnvoyExtensionPolicy": "signalbox", "BackendTrafficPolicy": "signalbox", "ClientTrafficPolicy": "llm",

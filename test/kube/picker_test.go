@@ -3,6 +3,8 @@ package kube
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
@@ -127,6 +130,20 @@ func dial(t *testing.T, address string) *grpc.ClientConn {
 	}
 	t.Cleanup(func() { conn.Close() })
 	return conn
+}
+
+// trusts has ext_proc go over TLS to a picker whose certificate, for the name signalbox, the authority has signed.
+func (p *picker) trusts(authority string) {
+	p.t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(authority))
+	conn, err := grpc.NewClient(p.grpc.Target(),
+		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, ServerName: "signalbox"})))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { conn.Close() })
+	p.grpc = conn
 }
 
 // says waits for a line of the log.
