@@ -35,6 +35,8 @@ func TestEnvoyModelServers(t *testing.T) {
 	t.Run("prefix", f.keepsPrefixes)
 	t.Run("adapters", f.keepsAdapters)
 	t.Run("tokens", f.countsTokens)
+	t.Run("file default", f.keepsPromptsByFile)
+	t.Run("file sessions-lora", f.keepsSessionsByFile)
 	t.Run("stop", f.losesOne) // the last, for it leaves a server less
 }
 
@@ -221,6 +223,78 @@ func (f *fleet) keepsAdapters(t *testing.T) {
 	for _, a := range busy.stop() {
 		if !a.whole() {
 			t.Error(a.String())
+		}
+	}
+}
+
+// hosts asks for the same several times, each time with the header that the answer before gave, and returns which
+// servers answered.
+func (f *fleet) hosts(t *testing.T, s *stack, name, prompt, header string, times int) map[string]int {
+	t.Helper()
+	names, more := make([]string, 0, times), http.Header{}
+	for n := range times {
+		body := mustJSON(map[string]any{
+			"model": name, "max_tokens": 4, "ignore_eos": true, "stream": n%2 == 0,
+			"messages": []map[string]string{{"role": "user", "content": prompt}},
+		})
+		a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", body, more)
+		if !a.whole() {
+			t.Fatal(a.String())
+		}
+		if header != "" {
+			if a.header.Get(header) == "" {
+				t.Fatalf("no %s in %s", header, a.String())
+			}
+			more = http.Header{header: {a.header.Get(header)}}
+		}
+		names = append(names, a.name)
+		s.picker.idle(t)
+	}
+	log, count := s.envoy.attemptsOf(t, names), map[string]int{}
+	for _, name := range names {
+		count[log[name].Hosts]++
+	}
+	return count
+}
+
+// keepsPromptsByFile runs the reference's default file: a prompt goes where it was read, in both lanes.
+func (f *fleet) keepsPromptsByFile(t *testing.T) {
+	run := time.Now().UnixNano()
+	for lane, bootstrap := range map[string]string{"light": overrideHost, "full": overrideHostFull} {
+		s := startStackWith(t, bootstrap, f.servers, "--config-text", readFile(t, "testdata/run/default.yaml"))
+		s.picker.sampled(t, len(f.servers))
+		all := map[string]int{}
+		for text := range 6 {
+			prompt := strings.Repeat(fmt.Sprintf("%s, text %d of %d: the line is clear. ", lane, text, run), 24)
+			hosts := f.hosts(t, s, f.model, prompt, "", 6)
+			if len(hosts) != 1 {
+				t.Errorf("%s: requests with one prompt went to %v", lane, hosts)
+			}
+			for host, n := range hosts {
+				all[host] += n
+			}
+		}
+		t.Logf("%s: 6 prompts, 6 times each, went to %v", lane, all)
+	}
+}
+
+// keepsSessionsByFile runs the file of sessions and adapters: each session stays at its server, in both lanes.
+func (f *fleet) keepsSessionsByFile(t *testing.T) {
+	for lane, bootstrap := range map[string]string{"light": overrideHost, "full": overrideHostFull} {
+		s := startStackWith(t, bootstrap, f.servers, "--config-text", readFile(t, "testdata/run/sessions-lora.yaml"))
+		s.picker.sampled(t, len(f.servers))
+		for _, model := range append([]string{f.model}, f.adapters...) {
+			all := map[string]int{}
+			for range 6 { // sessions
+				hosts := f.hosts(t, s, model, "hello", "X-Session-Token", 3)
+				if len(hosts) != 1 {
+					t.Errorf("%s, %s: the turns of a session went to %v", lane, model, hosts)
+				}
+				for host, n := range hosts {
+					all[host] += n
+				}
+			}
+			t.Logf("%s, %s: 6 sessions of 3 turns went to %v", lane, model, all)
 		}
 	}
 }
