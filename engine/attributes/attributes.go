@@ -214,6 +214,7 @@ type emitter struct {
 	producer string
 	source   *Source // nil = none is named
 	Attribute
+	shared bool // all that emit it emit the same values
 }
 
 // Source is what answers with the values of sampled attributes. Those of one source have one age.
@@ -247,7 +248,15 @@ func (b *Binding) Emit(producer string, all ...Attribute) { b.EmitFrom(nil, prod
 // EmitFrom is as Emit, of attributes that come from a source.
 func (b *Binding) EmitFrom(source *Source, producer string, all ...Attribute) {
 	for _, a := range all {
-		b.emitters = append(b.emitters, emitter{producer, source, a})
+		b.emitters = append(b.emitters, emitter{producer: producer, source: source, Attribute: a})
+	}
+}
+
+// EmitShared is as Emit, of attributes that have the same values whichever of their producers emits them. So a reader
+// that names none may read those of any.
+func (b *Binding) EmitShared(producer string, all ...Attribute) {
+	for _, a := range all {
+		b.emitters = append(b.emitters, emitter{producer: producer, Attribute: a, shared: true})
 	}
 }
 
@@ -434,10 +443,15 @@ func (b *Binding) Layout() (*Layout, []Fault) {
 func (b *Binding) find(a asked, typ Type) (found emitter, fault Fault) {
 	fault.Reader = a.reader
 	var by []string
+	shared := true
 	for _, e := range b.emitters {
-		if e.Name == a.name && (a.producer == "" || e.producer == a.producer) {
-			found, by = e, append(by, e.producer)
+		if e.Name != a.name || a.producer != "" && e.producer != a.producer {
+			continue
 		}
+		if by = append(by, e.producer); len(by) == 1 {
+			found = e
+		}
+		shared = shared && e.shared
 	}
 	switch {
 	case len(by) == 0 && a.producer != "":
@@ -445,7 +459,7 @@ func (b *Binding) find(a asked, typ Type) (found emitter, fault Fault) {
 	case len(by) == 0:
 		fault.Absent = a.name
 		fault.Text = fmt.Sprintf("%s reads %s, which nothing emits", a.reader, a.name)
-	case len(by) > 1:
+	case len(by) > 1 && !shared:
 		fault.Text = fmt.Sprintf("%s reads %s, which %s emit: name one of them", a.reader, a.name,
 			strings.Join(by, " and "))
 	case found.Type != typ:

@@ -59,6 +59,16 @@ func TestFaults(t *testing.T) {
 			b.Emit("mine", watts)
 			b.Reader("power").Number(watts.Name, "")
 		}, "power reads example.com/watts, which core and mine emit: name one of them"},
+		"two share it": {func(b *attributes.Binding) {
+			b.EmitShared("mine", watts)
+			b.EmitShared("yours", watts)
+			b.Reader("power").Number(watts.Name, "")
+		}, ""},
+		"one of them does not share it": {func(b *attributes.Binding) {
+			b.EmitShared("mine", watts)
+			b.Emit("core", watts)
+			b.Reader("power").Number(watts.Name, "")
+		}, "power reads example.com/watts, which mine and core emit: name one of them"},
 		"another type": {func(b *attributes.Binding) {
 			b.Emit("core", watts)
 			b.Reader("power").Names(watts.Name, "")

@@ -303,6 +303,7 @@ func (c *Catalogue) Describe() []Family {
 // Why types of the reference have no counterpart here, each as a clause.
 const (
 	asksPredictor  = "it needs a latency predictor, a service that Signalbox does not ask"
+	asksTokenizer  = "it needs a tokenizer service, which Signalbox does not ask; write token-producer, which estimates"
 	asksPickers    = "it takes other endpoint pickers for endpoints, and Signalbox picks among servers"
 	readsEvents    = "it needs KV events over ZMQ, which Signalbox does not read; write approx-prefix-cache-producer"
 	readsExporter  = "it reads an exporter of GPUs; a metrics-data-source with a prometheus-extractor can read that"
@@ -331,6 +332,7 @@ var unsupported = map[string]string{
 	"precise-prefix-cache-producer":             readsEvents,
 	"predicted-latency-producer":                asksPredictor,
 	"slo-headroom-tier-filter":                  asksPredictor,
+	"tokenizer":                                 asksTokenizer,
 }
 
 // Types of plugins that the section flowControl names. The first of each holds if the section names none, and need not
@@ -353,11 +355,8 @@ var renamed = map[string]string{
 // removed maps plugin types that the format no longer has to what to write instead.
 var removed = map[string]string{
 	"by-label":                    "write label-selector-filter with matchExpressions",
-	"disagg-headers-handler":      "leave it out, the profile handler sets these headers",
-	"pd-profile-handler":          "write disagg-profile-handler",
+	"pd-profile-handler":          "write disagg-profile-handler with deciders.prefill",
 	"precise-prefix-cache-scorer": "write prefix-cache-scorer",
-	"prefill-header-handler":      "leave it out, the profile handler sets this header",
-	"tokenizer":                   "write token-producer",
 }
 
 // Facts returns what is known of a plugin beside its text and parameters, each a sentence in Markdown.

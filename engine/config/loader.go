@@ -265,11 +265,18 @@ func (l *loader) prefixBlocks() (most int) {
 	return most
 }
 
-// configure decodes parameters onto a plugin and has it check them.
+// configure decodes parameters onto a plugin and has it check them. A plugin with a method Adapt first replaces what it
+// takes in another way than it stands in the file, and says so: each warning begins as an error of Validate does.
 func (l *loader) configure(x *instance, parameters *yaml.Node) {
 	at, plugin := x.path+".parameters", reflect.ValueOf(x.plugin)
 	if parameters != nil {
 		l.Decode(parameters, at, plugin.Elem())
+	}
+	if a, ok := x.plugin.(interface{ Adapt() (warnings []error) }); ok {
+		for _, e := range a.Adapt() {
+			name, text, _ := strings.Cut(e.Error(), ": ")
+			l.Warn(at+"."+name, "%s", text)
+		}
 	}
 	if v, ok := x.plugin.(interface{ Validate() error }); ok {
 		l.invalid(at, v.Validate())
@@ -282,6 +289,9 @@ func (l *loader) configure(x *instance, parameters *yaml.Node) {
 	case *ApproxPrefixCache, *InflightLoad, *OpenAIParser, *AnthropicParser, *VLLMHTTPParser, *TokenProducer,
 		*points.AgentIdentity:
 		x.used = true // it has an effect without being named
+	case *DisaggHeaders:
+		x.used = true
+		l.Warn(x.path, "%s has no effect, because disagg-profile-handler sets its headers; leave it out", x.typ)
 	}
 }
 

@@ -25,6 +25,7 @@ var others = map[string]func() any{
 			MaxPrefixTokensToMatch: 131072, LRUCapacityPerServer: 31250}
 	},
 	"core-metrics-extractor": func() any { return &CoreMetrics{EngineLabelKey: engineLabel, DefaultEngine: vllm} },
+	"disagg-headers-handler": func() any { return new(DisaggHeaders) },
 	"document-data-source": func() any {
 		return &DocumentSource{HTTPSource: HTTPSource{Scheme: "http", InsecureSkipVerify: true}}
 	},
@@ -49,6 +50,7 @@ var others = map[string]func() any{
 	"vllmgrpc-parser":              func() any { return new(VLLMGRPCParser) },
 	"prometheus-extractor":         func() any { return new(PrometheusExtractor) },
 	"passthrough-parser":           func() any { return new(PassthroughParser) },
+	"prefill-header-handler":       func() any { return new(DisaggHeaders) },
 	"token-producer":               func() any { return new(TokenProducer) },
 	"topology-extractor":           func() any { return new(TopologyExtractor) },
 }
@@ -78,6 +80,9 @@ const (
 
 	topologyExtractor = "topology-extractor"
 )
+
+// notifiedTypes lists the types that an endpoint-notification-source may name. They know of each endpoint without it.
+var notifiedTypes = []string{topologyExtractor, "inflight-load-producer", "mm-embeddings-cache-producer"}
 
 // sourceTypes lists the types that an entry of dataLayer.sources may name.
 func sourceTypes() (types []string) {
@@ -316,13 +321,23 @@ type ModelsExtractor struct{}
 type ModelsResponder struct{}
 
 // NotificationSource tells that endpoints come, change and go. It has no effect, because plugins always see endpoints
-// with their labels as they are. It has no parameters.
+// with their labels as they are; nor has it with an inflight-load-producer or an mm-embeddings-cache-producer, which
+// forget an endpoint that goes. It has no parameters.
 type NotificationSource struct{}
 
 // TopologyExtractor states that labels say where endpoints stand: plugins for topology read them without it. Those of a
 // pod are its own; without kubernetes.io/hostname its spec.hostname stands for it, or else the node that it is
 // bound to. An endpoint-notification-source names it. It has no parameters.
 type TopologyExtractor struct{}
+
+// DisaggHeaders states that headers tell the sidecar of the decode server the servers of the other stages. It has no
+// effect: disagg-profile-handler sets these headers, with or without it.
+type DisaggHeaders struct {
+	// PrefillProfile names the profile of prefill servers. The profiles of disagg-profile-handler count.
+	PrefillProfile string `json:"prefillProfile" effect:"warning"`
+	// EncodeProfile names the profile of encode servers. The profiles of disagg-profile-handler count.
+	EncodeProfile string `json:"encodeProfile" effect:"warning"`
+}
 
 // TokenProducer states that the tokens of prompts are estimated, at 4 bytes a token: they always are, also without it.
 // The reference can have vLLM count them instead, which makes every request wait for a second service.
@@ -376,18 +391,20 @@ type PassthroughParser struct{}
 // ApproxPrefixCache is the index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about
 // 64 tokens; the memory for each server is bounded by the index itself.
 type ApproxPrefixCache struct {
-	// AutoTune takes block size and capacity from the server's metrics.
-	AutoTune bool `json:"autoTune" effect:"none"`
+	// AutoTune takes block size and capacity from the server's metrics. Blocks have one size here, and
+	// lruCapacityPerServer holds either way.
+	AutoTune bool `json:"autoTune" effect:"warning"`
 	// BlockSizeTokens is the size of a block.
 	BlockSizeTokens int `json:"blockSizeTokens" effect:"warning"`
 	// BlockSize is the older name of blockSizeTokens.
 	BlockSize int `json:"blockSize" effect:"warning"`
 	// MaxPrefixBlocksToMatch bounds the blocks of one prompt.
-	MaxPrefixBlocksToMatch int `json:"maxPrefixBlocksToMatch" effect:"none"`
+	MaxPrefixBlocksToMatch int `json:"maxPrefixBlocksToMatch" effect:"warning"`
 	// MaxPrefixTokensToMatch bounds the tokens of one prompt.
-	MaxPrefixTokensToMatch int `json:"maxPrefixTokensToMatch" effect:"none"`
-	// LRUCapacityPerServer bounds the blocks of one server; 0 = 31250, and 1048576 is the most. Of several plugins the
-	// largest bound holds, since all share one index. Of a server at its bound, blocks used longest ago are forgotten.
+	MaxPrefixTokensToMatch int `json:"maxPrefixTokensToMatch" effect:"warning"`
+	// LRUCapacityPerServer bounds the blocks of one server; 0 = 31250. Above 1048576 it counts as that, with a warning.
+	// Of several plugins the largest bound holds, since all share one index. Of a server at its bound, blocks used
+	// longest ago are forgotten.
 	LRUCapacityPerServer int `json:"lruCapacityPerServer"`
 }
 
@@ -406,11 +423,17 @@ func (p *ApproxPrefixCache) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: got %d, want 0 or more", c.name, c.got))
 		}
 	}
-	if p.LRUCapacityPerServer > mostPrefixBlocks {
-		errs = append(errs, fmt.Errorf("lruCapacityPerServer: got %d, want %d or less", p.LRUCapacityPerServer,
-			mostPrefixBlocks))
-	}
 	return errors.Join(errs...)
+}
+
+// Adapt bounds the capacity.
+func (p *ApproxPrefixCache) Adapt() (warnings []error) {
+	if p.LRUCapacityPerServer > mostPrefixBlocks {
+		warnings = append(warnings, fmt.Errorf("lruCapacityPerServer: got %d, which counts as %d, the most",
+			p.LRUCapacityPerServer, mostPrefixBlocks))
+		p.LRUCapacityPerServer = mostPrefixBlocks
+	}
+	return warnings
 }
 
 // mostPrefixBlocks is how many blocks of 256 bytes a server can be told to have: some 60 MB of the index.
@@ -429,8 +452,8 @@ type InflightLoad struct {
 	MaxEstimatedOutputTokens *int `json:"maxEstimatedOutputTokens"`
 	// PrefixMatchInfoProducerName names the approx-prefix-cache-producer; empty = the only one.
 	PrefixMatchInfoProducerName string `json:"prefixMatchInfoProducerName" names:"approx-prefix-cache-producer"`
-	// SyncCrossReplicaState shares the counts between replicas.
-	SyncCrossReplicaState bool `json:"syncCrossReplicaState" effect:"none"`
+	// SyncCrossReplicaState says whether replicas share the counts. Each counts what it sent itself.
+	SyncCrossReplicaState bool `json:"syncCrossReplicaState" effect:"warning"`
 }
 
 // Validate returns which parameters are out of range.

@@ -67,7 +67,7 @@ var pluginDocs = []Family{
 	}},
 	{Name: "scorers", Plugins: []Plugin{
 		{Type: "active-request-scorer", Text: "Prefers servers to which few requests have been sent that have not ended yet. It counts them itself and needs no metrics page. A server with at most idleThreshold of them scores 1; the others score between maxBusyScore and 0, where 0 is the busiest candidate.", Source: "engine/scorers/active_request.go", Cost: "3.1", Reads: []string{"`inflight-requests` (always known)"}, Parameters: []Parameter{
-			{Name: "requestTimeout", Kind: "string", Default: "", Range: "", Text: "The time after which a request counts no longer. Requests count until they end.", Effect: "none"},
+			{Name: "requestTimeout", Kind: "string", Default: "", Range: "", Text: "The time after which a request counts no longer. Requests count until they end.", Effect: "warning"},
 			{Name: "idleThreshold", Kind: "int", Default: "0", Range: "0 or more", Text: "The number of requests up to which a server counts as idle; 0 or more.", Effect: ""},
 			{Name: "maxBusyScore", Kind: "number", Default: "1", Range: "0 to 1", Text: "The highest score of a server that is not idle, 0 to 1.", Effect: ""},
 			{Name: "inFlightLoadProducerName", Kind: "string", Default: "", Range: "", Text: "Names the inflight-load-producer that counts; empty = the only one.", Effect: ""},
@@ -176,6 +176,12 @@ var pluginDocs = []Family{
 			{Name: "deciders.encode", Kind: "string", Default: "", Range: "", Text: "An always-disagg-multimodal-decider.", Effect: ""},
 			{Name: "required", Kind: "object", Default: "", Range: "", Text: "Says what happens if no server is left for a stage that is to run.", Effect: ""},
 			{Name: "required.prefill", Kind: "bool", Default: "false", Range: "", Text: "True if a request is refused, or falls back, where no prefill server is left; false = the decode server reads the prompt itself.", Effect: ""},
+			{Name: "decodeProfile", Kind: "string", Default: "", Range: "", Text: "The older name of profiles.decode.", Effect: ""},
+			{Name: "prefillProfile", Kind: "string", Default: "", Range: "", Text: "The older name of profiles.prefill.", Effect: ""},
+			{Name: "encodeProfile", Kind: "string", Default: "", Range: "", Text: "The older name of profiles.encode.", Effect: ""},
+			{Name: "prefillDeciderPluginName", Kind: "string", Default: "", Range: "", Text: "The older name of deciders.prefill.", Effect: ""},
+			{Name: "deciderPluginName", Kind: "string", Default: "", Range: "", Text: "A still older name of deciders.prefill.", Effect: ""},
+			{Name: "encodeDeciderPluginName", Kind: "string", Default: "", Range: "", Text: "The older name of deciders.encode.", Effect: ""},
 		}},
 		{Type: "header-profile-handler", Text: "Runs the profile that a header of the request names.", Source: "engine/profiles/header_profile.go", Reads: []string{"the header `epp-profile` (empty if the request has none)"}, Parameters: []Parameter{
 			{Name: "headerName", Kind: "string", Default: "\"EPP-Profile\"", Range: "", Text: "The header whose value is the name of a profile.", Effect: ""},
@@ -317,12 +323,12 @@ var pluginDocs = []Family{
 	{Name: "built in", Plugins: []Plugin{
 		{Type: "anthropic-parser", Text: "Reads the model and the prompt of messages, and the model of messages whose tokens are counted.", Source: "engine/config/parameters.go"},
 		{Type: "approx-prefix-cache-producer", Text: "The index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about 64 tokens; the memory for each server is bounded by the index itself.", Source: "engine/config/parameters.go", Writes: []string{"`prefix-blocks`"}, Parameters: []Parameter{
-			{Name: "autoTune", Kind: "bool", Default: "true", Range: "", Text: "Takes block size and capacity from the server's metrics.", Effect: "none"},
+			{Name: "autoTune", Kind: "bool", Default: "true", Range: "", Text: "Takes block size and capacity from the server's metrics. Blocks have one size here, and lruCapacityPerServer holds either way.", Effect: "warning"},
 			{Name: "blockSizeTokens", Kind: "int", Default: "16", Range: "0 or more", Text: "The size of a block.", Effect: "warning"},
 			{Name: "blockSize", Kind: "int", Default: "0", Range: "0 or more", Text: "The older name of blockSizeTokens.", Effect: "warning"},
-			{Name: "maxPrefixBlocksToMatch", Kind: "int", Default: "2048", Range: "0 or more", Text: "Bounds the blocks of one prompt.", Effect: "none"},
-			{Name: "maxPrefixTokensToMatch", Kind: "int", Default: "131072", Range: "0 or more", Text: "Bounds the tokens of one prompt.", Effect: "none"},
-			{Name: "lruCapacityPerServer", Kind: "int", Default: "31250", Range: "0 or more", Text: "Bounds the blocks of one server; 0 = 31250, and 1048576 is the most. Of several plugins the largest bound holds, since all share one index. Of a server at its bound, blocks used longest ago are forgotten.", Effect: ""},
+			{Name: "maxPrefixBlocksToMatch", Kind: "int", Default: "2048", Range: "0 or more", Text: "Bounds the blocks of one prompt.", Effect: "warning"},
+			{Name: "maxPrefixTokensToMatch", Kind: "int", Default: "131072", Range: "0 or more", Text: "Bounds the tokens of one prompt.", Effect: "warning"},
+			{Name: "lruCapacityPerServer", Kind: "int", Default: "31250", Range: "0 or more", Text: "Bounds the blocks of one server; 0 = 31250. Above 1048576 it counts as that, with a warning. Of several plugins the largest bound holds, since all share one index. Of a server at its bound, blocks used longest ago are forgotten.", Effect: ""},
 		}},
 		{Type: "core-metrics-extractor", Text: "Takes queue, batch, KV cache and LoRA adapters from the metrics page. The engine is the one that the endpoint's label says; without a label it is defaultEngine, or is found from the page. The engines are those of engineConfigs, vllm, llamacpp, and, unverified on real servers, sglang, trtllm-serve, triton-tensorrt-llm and, if it is named, triton, of which only the queue is known.", Source: "engine/config/extractors.go", Writes: []string{"`queued-requests`", "`waiting-requests`", "`running-requests`", "`kv-cache-usage`", "`active-loras`", "`waiting-loras`", "`max-loras`", "`resident-loras`", "`host-loras`", "`pinned-loras`", "`base-models`", "`kv-block-tokens`", "`kv-blocks`", "`start-time`", "the attributes of its `customMetrics`"}, Parameters: []Parameter{
 			{Name: "engineLabelKey", Kind: "string", Default: "\"llm-d.ai/engine-type\"", Range: "", Text: "The label that names an endpoint's engine. By default inference.networking.k8s.io/engine-type is read as well.", Effect: ""},
@@ -343,6 +349,10 @@ var pluginDocs = []Family{
 			{Name: "engineConfigs[].customMetrics[].metricSpec", Kind: "string", Default: "", Range: "", Text: "The series; the last one of a page counts; required.", Effect: ""},
 			{Name: "engineConfigs[].customMetrics[].optional", Kind: "bool", Default: "false", Range: "", Text: "Says that a page may lack the series. It changes nothing: a page that lacks one is no error, and the attribute is then unknown.", Effect: ""},
 		}},
+		{Type: "disagg-headers-handler", Text: "States that headers tell the sidecar of the decode server the servers of the other stages. It has no effect: disagg-profile-handler sets these headers, with or without it.", Source: "engine/config/parameters.go", Parameters: []Parameter{
+			{Name: "prefillProfile", Kind: "string", Default: "", Range: "", Text: "Names the profile of prefill servers. The profiles of disagg-profile-handler count.", Effect: "warning"},
+			{Name: "encodeProfile", Kind: "string", Default: "", Range: "", Text: "Names the profile of encode servers. The profiles of disagg-profile-handler count.", Effect: "warning"},
+		}},
 		{Type: "document-data-source", Text: "A JSON document that every model server has, or those that its entry in dataLayer.sources selects; or one document of the whole pool, in a file, at a URL, or pushed. Exactly one of path, url, file and pushed says which. There may be any number, with names of their own. A json-extractor says what is taken.", Source: "engine/config/parameters.go", Parameters: []Parameter{
 			{Name: "scheme", Kind: "string", Default: "\"http\"", Range: "http or https", Text: "Http or https.", Effect: ""},
 			{Name: "path", Kind: "string", Default: "", Range: "a path that begins with /", Text: "The page's, beginning with a slash.", Effect: ""},
@@ -356,7 +366,7 @@ var pluginDocs = []Family{
 			{Name: "file", Kind: "string", Default: "", Range: "", Text: "Has a document of the whole pool; it is read as url is.", Effect: ""},
 			{Name: "pushed", Kind: "bool", Default: "false", Range: "", Text: "Waits for a document of the whole pool, which PUT /sources/NAME?ttl=30s of the metrics port brings.", Effect: ""},
 		}},
-		{Type: "endpoint-notification-source", Text: "Tells that endpoints come, change and go. It has no effect, because plugins always see endpoints with their labels as they are. It has no parameters.", Source: "engine/config/parameters.go"},
+		{Type: "endpoint-notification-source", Text: "Tells that endpoints come, change and go. It has no effect, because plugins always see endpoints with their labels as they are; nor has it with an inflight-load-producer or an mm-embeddings-cache-producer, which forget an endpoint that goes. It has no parameters.", Source: "engine/config/parameters.go"},
 		{Type: "file-discovery", Text: "Reads the endpoints from a file. It is named by dataLayer.discovery.", Source: "engine/config/parameters.go", Parameters: []Parameter{
 			{Name: "path", Kind: "string", Default: "", Range: "", Text: "The file, YAML or JSON; required.", Effect: ""},
 			{Name: "watchFile", Kind: "bool", Default: "false", Range: "", Text: "Puts changes of the file in force while the server runs.", Effect: ""},
@@ -366,7 +376,7 @@ var pluginDocs = []Family{
 			{Name: "outputRatio", Kind: "number", Default: "1.5", Range: "0 to 1000", Text: "The expected number of output tokens for each prompt token, where nothing else is known; 0 to 1000.", Effect: ""},
 			{Name: "maxEstimatedOutputTokens", Kind: "int", Default: "", Range: "0 or more", Text: "Bounds the expected output of one request, 0 or more; absent = nothing does.", Effect: ""},
 			{Name: "prefixMatchInfoProducerName", Kind: "string", Default: "", Range: "", Text: "Names the approx-prefix-cache-producer; empty = the only one.", Effect: ""},
-			{Name: "syncCrossReplicaState", Kind: "bool", Default: "true", Range: "", Text: "Shares the counts between replicas.", Effect: "none"},
+			{Name: "syncCrossReplicaState", Kind: "bool", Default: "true", Range: "", Text: "Says whether replicas share the counts. Each counts what it sent itself.", Effect: "warning"},
 		}},
 		{Type: "json-extractor", Text: "Takes attributes of any name from a JSON document, for plugins that read an attribute by its name. A document-data-source of dataLayer.sources names it among its extractors.", Source: "engine/config/extractors.go", Writes: []string{"the attributes that it names"}, Parameters: []Parameter{
 			{Name: "attributes", Kind: "list of object", Default: "", Range: "", Text: "What is taken; at least one.", Effect: ""},
@@ -402,6 +412,10 @@ var pluginDocs = []Family{
 		{Type: "models-responder", Text: "Answers GET /v1/models with the models of all servers, adapters included, by their names alone. A server knows its own. The model list is read from each server if no source of it is named. While none is known, a server answers.", Source: "engine/config/parameters.go"},
 		{Type: "openai-parser", Text: "Reads the model and the prompt of chat completions, completions, responses, embeddings and images, and the model of speech, conversations, rendered prompts and forms, such as transcriptions. Requests of other forms pass without.", Source: "engine/config/parameters.go"},
 		{Type: "passthrough-parser", Text: "Reads nothing: requests are routed without model and prompt. Parsers listed after it have no effect.", Source: "engine/config/parameters.go"},
+		{Type: "prefill-header-handler", Text: "States that headers tell the sidecar of the decode server the servers of the other stages. It has no effect: disagg-profile-handler sets these headers, with or without it.", Source: "engine/config/parameters.go", Parameters: []Parameter{
+			{Name: "prefillProfile", Kind: "string", Default: "", Range: "", Text: "Names the profile of prefill servers. The profiles of disagg-profile-handler count.", Effect: "warning"},
+			{Name: "encodeProfile", Kind: "string", Default: "", Range: "", Text: "Names the profile of encode servers. The profiles of disagg-profile-handler count.", Effect: "warning"},
+		}},
 		{Type: "prometheus-extractor", Text: "Takes attributes of any name from the metrics page, for plugins that read an attribute by its name. A source of dataLayer.sources names it among its extractors.", Source: "engine/config/extractors.go", Writes: []string{"the attributes that it names"}, Parameters: []Parameter{
 			{Name: "attributes", Kind: "list of object", Default: "", Range: "", Text: "What is taken; at least one.", Effect: ""},
 			{Name: "attributes[].name", Kind: "string", Default: "", Range: "", Text: "What plugins ask for, with a domain: example.com/watts; required.", Effect: ""},

@@ -18,6 +18,7 @@ func TestLRUCapacityIsInForce(t *testing.T) {
 		"as ours has":  {fmt.Sprintf(plugin, "a", 0), 0},
 		"two of them":  {fmt.Sprintf(plugin, "a", 700) + fmt.Sprintf(plugin, "b", 600), 700},
 		"the greatest": {fmt.Sprintf(plugin, "a", 1<<20), 1 << 20},
+		"too great":    {fmt.Sprintf(plugin, "a", 4_000_000), 1 << 20},
 	} {
 		got, err := Load([]byte(head+"plugins:\n"+c.plugins), three)
 		if err != nil {

@@ -28,9 +28,6 @@ func TestLoadRefuses(t *testing.T) {
 		"no metrics": {head + "plugins: [{type: queue-scorer}]\ndataLayer:\n  injectDefaults: false",
 			"line 3: plugins[0]: queue-scorer reads queued-requests, which nothing emits; core-metrics-extractor has " +
 				"no page"},
-		"two producers": {head + "plugins: [{type: active-request-scorer}, {type: inflight-load-producer, name: a}, " +
-			"{type: inflight-load-producer, name: b}]", "line 3: plugins[0]: active-request-scorer reads " +
-			"inflight-requests, which a and b emit: name one of them"},
 		"E24 not YAML":   {"a: b: c", "line 1: not readable as YAML: "},
 		"E4 empty":       {"", "empty; without a configuration file the default"},
 		"only a comment": {"# nothing\n", "empty; "},
@@ -129,8 +126,19 @@ func TestLoadRefuses(t *testing.T) {
 		"producer type": {plugin("active-request-scorer", "inFlightLoadProducerName: active-request-scorer"),
 			"line 5: plugins[0].parameters.inFlightLoadProducerName: active-request-scorer is of type " +
 				"active-request-scorer, want inflight-load-producer"},
-		"auto tune off": {plugin("approx-prefix-cache-producer", "autoTune: false"),
-			"line 5: plugins[0].parameters.autoTune: has no effect yet, only true does"},
+		"blocks below none": {plugin("approx-prefix-cache-producer", "lruCapacityPerServer: -1"),
+			"line 5: plugins[0].parameters.lruCapacityPerServer: got -1, want 0 or more"},
+		"tokenizer": {plugin("tokenizer", "modelName: m"), "line 4: plugins[0].type: tokenizer is not supported: " +
+			asksTokenizer},
+		"pd-profile-handler": {newHead + "plugins: [{type: pd-profile-handler}]", "line 3: plugins[0].type: " +
+			"pd-profile-handler was removed from the format: write disagg-profile-handler"},
+		"older name of no decider": {plugin("disagg-profile-handler", "deciderPluginName: nobody"),
+			`line 5: plugins[0].parameters.deciders.prefill: no plugin is named "nobody"`},
+		"notified scorer": {newHead + "plugins: [{type: endpoint-notification-source}, {type: queue-scorer}]\n" +
+			"dataLayer: {sources: [{pluginRef: endpoint-notification-source, " +
+			"extractors: [{pluginRef: queue-scorer}]}]}",
+			"line 4: dataLayer.sources[0].extractors[0].pluginRef: queue-scorer is of type queue-scorer, want " +
+				"topology-extractor or inflight-load-producer or mm-embeddings-cache-producer"},
 		"threshold": {plugin("utilization-detector", "queueDepthThreshold: 0"),
 			"line 5: plugins[0].parameters.queueDepthThreshold: got 0, want 1 or more"},
 		"detector without a page": {newHead + "dataLayer: {injectDefaults: false}\nplugins:\n" +
@@ -201,8 +209,6 @@ func TestLoadRefuses(t *testing.T) {
 			"line 5: plugins[0].parameters.maxEstimatedOutputTokens: got -5, want 0 or more"},
 		"output ratio": {plugin("inflight-load-producer", "outputRatio: -1"),
 			"line 5: plugins[0].parameters.outputRatio: got -1, want 0 to 1000"},
-		"request timeout": {plugin("active-request-scorer", "requestTimeout: 10m"),
-			"line 5: plugins[0].parameters.requestTimeout: has no effect yet, remove it"},
 		"discovery path": {plugin("file-discovery", "watchFile: true"),
 			"line 5: plugins[0].parameters.path: missing"},
 		"discovery type": {head + "plugins: [{type: queue-scorer}]\ndataLayer: {discovery: {pluginRef: " +

@@ -381,17 +381,18 @@ func (l *loader) sourceNamed(name string) *attributes.Source {
 	return &l.from.main.from
 }
 
-// emit has every plugin of a type emit; a file that has none has one by default.
+// emit has every plugin of a type emit what all of the type share, and the one that is there by default, whose name is
+// the type.
 func (l *loader) emit(typ string) {
-	none := true
+	named := false
 	for _, x := range l.instances {
 		if x.typ == typ && x.plugin != nil {
-			none = false
-			l.binding.Emit(x.name, emits[typ]...)
+			named = named || x.name == typ
+			l.binding.EmitShared(x.name, emits[typ]...)
 		}
 	}
-	if none {
-		l.binding.Emit(typ, emits[typ]...)
+	if !named {
+		l.binding.EmitShared(typ, emits[typ]...)
 	}
 }
 

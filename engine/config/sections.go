@@ -92,7 +92,7 @@ func (l *loader) source(s *sourceSection, path string) {
 			}
 			l.from.pages = append(l.from.pages, page)
 		case *NotificationSource:
-			wanted = []string{topologyExtractor}
+			wanted = notifiedTypes
 			l.notified = append(l.notified, page)
 		case *points.LatencyObserver:
 			wanted = []string{}

@@ -42,10 +42,28 @@ type Disagg struct {
 	Deciders DisaggDeciders `json:"deciders"`
 	// Required says what happens if no server is left for a stage that is to run.
 	Required DisaggRequired `json:"required"`
+	DisaggOlderNames
 
 	order []stage
 	at    [stages]int // index of the profile; -1 = there is none
 	says  [stages]schedule.Decider
+}
+
+// DisaggOlderNames has the parameters by their older names; nil = the file does not use the name. All are nil once
+// Adapt has moved them.
+type DisaggOlderNames struct {
+	// DecodeProfile is the older name of profiles.decode.
+	DecodeProfile *string `json:"decodeProfile"`
+	// PrefillProfile is the older name of profiles.prefill.
+	PrefillProfile *string `json:"prefillProfile"`
+	// EncodeProfile is the older name of profiles.encode.
+	EncodeProfile *string `json:"encodeProfile"`
+	// PrefillDeciderPluginName is the older name of deciders.prefill.
+	PrefillDeciderPluginName *string `json:"prefillDeciderPluginName"`
+	// DeciderPluginName is a still older name of deciders.prefill.
+	DeciderPluginName *string `json:"deciderPluginName"`
+	// EncodeDeciderPluginName is the older name of deciders.encode.
+	EncodeDeciderPluginName *string `json:"encodeDeciderPluginName"`
 }
 
 // DisaggProfiles names the profile of each stage.
@@ -74,6 +92,39 @@ type DisaggRequired struct {
 	// Prefill is true if a request is refused, or falls back, where no prefill server is left; false = the decode
 	// server reads the prompt itself.
 	Prefill bool `json:"prefill"`
+}
+
+// Adapt moves parameters with older names to the present ones. One whose present name has been given a value has no
+// effect.
+func (h *Disagg) Adapt() (warnings []error) {
+	for _, p := range []struct {
+		name string
+		old  **string
+		now  string
+		to   *string
+		was  string // the default of now
+	}{
+		{"decodeProfile", &h.DecodeProfile, "profiles.decode", &h.Profiles.Decode, "decode"},
+		{"prefillProfile", &h.PrefillProfile, "profiles.prefill", &h.Profiles.Prefill, "prefill"},
+		{"encodeProfile", &h.EncodeProfile, "profiles.encode", &h.Profiles.Encode, "encode"},
+		{"prefillDeciderPluginName", &h.PrefillDeciderPluginName, "deciders.prefill", &h.Deciders.Prefill, ""},
+		{"deciderPluginName", &h.DeciderPluginName, "deciders.prefill", &h.Deciders.Prefill, ""},
+		{"encodeDeciderPluginName", &h.EncodeDeciderPluginName, "deciders.encode", &h.Deciders.Encode, ""},
+	} {
+		given := *p.old
+		*p.old = nil
+		switch {
+		case given == nil:
+			continue
+		case *p.to != p.was && *p.to != *given:
+			warnings = append(warnings, fmt.Errorf("%s: has no effect beside %s", p.name, p.now))
+			continue
+		case *given != "": // which stands for the default
+			*p.to = *given
+		}
+		warnings = append(warnings, fmt.Errorf("%s: deprecated, write %s", p.name, p.now))
+	}
+	return warnings
 }
 
 // Validate returns which parameters are out of range.

@@ -117,6 +117,45 @@ func TestDisaggTakesTheRestOfACachedPromptForCached(t *testing.T) {
 	}
 }
 
+// Older names of parameters are as the present ones, which go before them.
+func TestDisaggAdaptsOlderNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		change         func(*Disagg)
+		want, warnings string
+	}{
+		"none": {func(*Disagg) {}, "decode prefill encode  ", "[]"},
+		"all": {func(h *Disagg) {
+			h.DecodeProfile, h.PrefillProfile, h.EncodeProfile = new("d"), new("p"), new("e")
+			h.PrefillDeciderPluginName, h.EncodeDeciderPluginName = new("x"), new("y")
+		}, "d p e x y", "[decodeProfile: deprecated, write profiles.decode " +
+			"prefillProfile: deprecated, write profiles.prefill encodeProfile: deprecated, write profiles.encode " +
+			"prefillDeciderPluginName: deprecated, write deciders.prefill " +
+			"encodeDeciderPluginName: deprecated, write deciders.encode]"},
+		"the oldest": {func(h *Disagg) { h.DeciderPluginName = new("x") }, "decode prefill encode x ",
+			"[deciderPluginName: deprecated, write deciders.prefill]"},
+		"empty": {func(h *Disagg) { h.PrefillProfile = new("") }, "decode prefill encode  ",
+			"[prefillProfile: deprecated, write profiles.prefill]"},
+		"beside the present": {func(h *Disagg) {
+			h.Deciders.Prefill, h.DeciderPluginName, h.PrefillDeciderPluginName = "x", new("x"), new("y")
+		}, "decode prefill encode x ", "[prefillDeciderPluginName: has no effect beside deciders.prefill " +
+			"deciderPluginName: deprecated, write deciders.prefill]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := Types["disagg-profile-handler"]().(*Disagg)
+			c.change(h)
+			warnings := fmt.Sprint(h.Adapt())
+			got := strings.Join([]string{h.Profiles.Decode, h.Profiles.Prefill, h.Profiles.Encode, h.Deciders.Prefill,
+				h.Deciders.Encode}, " ")
+			if got != c.want || warnings != c.warnings {
+				t.Errorf("got %q, %s\nwant %q, %s", got, warnings, c.want, c.warnings)
+			}
+			if again := h.Adapt(); len(again) > 0 {
+				t.Errorf("adapted again: %v", again)
+			}
+		})
+	}
+}
+
 func fallBack(h *Disagg) { h.Profiles.Fallback, h.Required.Prefill = "full", true }
 
 func decided(by string) func(*Disagg) { return func(h *Disagg) { h.Deciders.Prefill = by } }

@@ -13,7 +13,7 @@ import (
 // maxBusyScore and 0, where 0 is the busiest candidate.
 type ActiveRequest struct {
 	// RequestTimeout is the time after which a request counts no longer. Requests count until they end.
-	RequestTimeout string `json:"requestTimeout" effect:"none"`
+	RequestTimeout string `json:"requestTimeout" effect:"warning"`
 	// IdleThreshold is the number of requests up to which a server counts as idle; 0 or more.
 	IdleThreshold int `json:"idleThreshold"`
 	// MaxBusyScore is the highest score of a server that is not idle, 0 to 1.
