@@ -38,8 +38,8 @@ schedulingProfiles:
 `
 }
 
-// wellKnown are files of the shapes that guides of the reference have, with the warnings that each gets, in the order in
-// which Load has them.
+// wellKnown are files of the shapes that guides of the reference have, with the warnings that each gets, in the order
+// in which Load has them.
 var wellKnown = map[string]struct {
 	file     string
 	warnings []string
