@@ -38,11 +38,67 @@ func (s *space) reference(replicas int) {
 		"--set", fmt.Sprint("router.epp.replicas=", replicas))
 }
 
+// upgraded is a namespace of a cluster that has the definitions of objectives and rewrites, with one of each, of the
+// pool llama.
+type upgraded struct {
+	*space
+	operator string    // a token of who may read /debug
+	before   [2]object // the objective and the rewrite
+	paths    [2]string // of both
+}
+
+func newUpgraded(t *testing.T, c *cluster) upgraded {
+	t.Helper()
+	const group = "llm-d.ai"
+	u := upgraded{space: newSpace(t, c)}
+	u.operator, _ = u.reader("operator", "/debug/*")
+	u.objective(group, "urgent", "llama", 5)
+	u.must(http.MethodPost, u.extra(group, "inferencemodelrewrites"), "", object{
+		"apiVersion": group + "/v1alpha2", "kind": "InferenceModelRewrite", "metadata": object{"name": "alias"},
+		"spec": object{"poolRef": object{"name": "llama"}, "rules": []object{{
+			"matches": []object{{"model": object{"value": "m"}}}, "targets": []object{{"modelRewrite": "n"}},
+		}}},
+	})
+	u.paths = [2]string{u.extra(group, "inferenceobjectives") + "/urgent",
+		u.extra(group, "inferencemodelrewrites") + "/alias"}
+	for i, path := range u.paths {
+		u.before[i] = u.must(http.MethodGet, path, "", nil)
+	}
+	return u
+}
+
+// withObjects is a cluster that has the definitions of objectives and rewrites.
+func withObjects(t *testing.T) *cluster {
+	t.Helper()
+	c := newCluster(t)
+	if err := c.define("testdata/inferenceobjectives.yaml", "testdata/inferencemodelrewrites.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// keeps checks that objectives and rewrites are what they were, and that a picker has them in force by its own rights.
+func (u upgraded) keeps(p *picker) {
+	u.t.Helper()
+	for i, path := range u.paths {
+		if now := u.must(http.MethodGet, path, "", nil); !sameUID(now, u.before[i]) ||
+			fmt.Sprint(now["spec"]) != fmt.Sprint(u.before[i]["spec"]) {
+			u.t.Errorf("%s is %v, was %v", path, now, u.before[i])
+		}
+	}
+	eventually(u.t, "the objective and the rewrite are in force", func() bool {
+		_, page := p.read("/debug/config?format=text", u.operator)
+		return strings.Contains(page, `objective "urgent", priority 5`+"\n") &&
+			strings.Contains(page, `rewrite   "alias"`+"\n")
+	})
+}
+
 // Only the image of the reference's chart is another one: with its arguments, its account and its probes pickers serve.
 func TestUpgradeOfTheImageAlone(t *testing.T) {
+	c := withObjects(t)
 	for replicas, name := range map[int]string{1: "alone", 2: "with a standby"} {
 		t.Run(name, func(t *testing.T) {
-			s := newSpace(t, shared)
+			s := newUpgraded(t, c)
 			s.reference(replicas)
 			before := s.deployed()
 			s.mustHelm("upgrade", "llama", "testdata/reference", "--reuse-values", "--set", ownImage)
@@ -54,10 +110,12 @@ func TestUpgradeOfTheImageAlone(t *testing.T) {
 			first := d.picker("llama-epp-6d5f-a")
 			first.serves("10.0.0.1:8000")
 			first.probed(d, true)
+			s.keeps(first)
 			if replicas > 1 {
 				second := d.picker("llama-epp-6d5f-b")
 				second.follows("not the leader: llama-epp-6d5f-a leads")
 				second.probed(d, false)
+				s.keeps(second)
 				second.unhindered()
 			}
 			first.unhindered()
@@ -69,7 +127,7 @@ func TestUpgradeOfTheImageAlone(t *testing.T) {
 
 // The lease of the reference is respected while it lasts, and taken when it does not.
 func TestUpgradeKeepsTheLease(t *testing.T) {
-	s := newSpace(t, shared)
+	s := newUpgraded(t, withObjects(t))
 	s.reference(2)
 	name := "epp-" + s.name + "-llama.llm-d.ai"
 	s.must(http.MethodPost, s.leases(), "", object{
@@ -83,18 +141,20 @@ func TestUpgradeKeepsTheLease(t *testing.T) {
 	p := s.deployed().picker("llama-epp-6d5f-a")
 	p.follows("not the leader: llama-epp-5b9c-z leads")
 	s.merge(s.leases()+"/"+name, object{"spec": object{"holderIdentity": ""}}) // as the reference does when it ends
-	t.Logf("ready %v after the reference gave the lease up", p.ready(true))
+	machine := watchLateness()
+	machine.within(t, "ready after the reference gave the lease up", p.ready(true), 1500*time.Millisecond)
 	lease := s.must(http.MethodGet, s.leases()+"/"+name, "", nil)["spec"].(map[string]any)
 	if lease["holderIdentity"] != "llama-epp-6d5f-a" || lease["leaseTransitions"] != float64(4) {
 		t.Errorf("the lease is %v, want one more transition, to llama-epp-6d5f-a", lease)
 	}
+	s.keeps(p)
 	p.unhindered()
 }
 
 // A release of the reference's chart is upgraded to this one with the same values, in place, and rolled back. Objects
 // that others know of stay, and of the pickers before and after one leads at a time.
 func TestUpgradeOfTheChart(t *testing.T) {
-	s := newSpace(t, shared)
+	s := newUpgraded(t, withObjects(t))
 	s.reference(2)
 	before := s.deployed()
 	pool := s.must(http.MethodGet, s.pools(poolGroup)+"/llama", "", nil)
@@ -122,9 +182,12 @@ func TestUpgradeOfTheChart(t *testing.T) {
 	fresh.follows("not the leader: llama-epp-5b9c-z leads")
 	stop := neverBoth(t, old, fresh)
 	_ = old.cmd.Process.Signal(syscall.SIGTERM)
-	t.Logf("ready %v after the picker of the reference's chart was asked to end", fresh.ready(true))
+	machine := watchLateness()
+	machine.within(t, "ready after the picker of the reference's chart was asked to end", fresh.ready(true),
+		1500*time.Millisecond)
 	stop()
 	fresh.serves("10.0.0.1:8000")
+	s.keeps(fresh)
 	fresh.unhindered()
 
 	s.mustHelm("rollback", "llama", "1")
@@ -137,6 +200,7 @@ func TestUpgradeOfTheChart(t *testing.T) {
 	_ = fresh.cmd.Process.Signal(syscall.SIGTERM)
 	again := back.picker("llama-epp-5b9c-y")
 	again.serves("10.0.0.1:8000")
+	s.keeps(again)
 	again.unhindered()
 }
 
