@@ -31,6 +31,7 @@ type cluster struct {
 	http   *http.Client
 	server string // URL
 	token  string
+	ca     string // file of its certificate authority
 
 	cmd   *exec.Cmd
 	input io.Closer // held open as long as the process is to live
@@ -118,6 +119,7 @@ func (c *cluster) connect() error {
 		Timeout:   20 * time.Second,
 	}
 	c.server, c.token = config.Clusters[0].Cluster.Server, config.Users[0].User.Token
+	c.ca = config.Clusters[0].Cluster.CA
 	return nil
 }
 

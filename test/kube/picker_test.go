@@ -78,12 +78,18 @@ func (l *lines) String() string {
 // startPicker starts signalbox on free ports and waits until it serves. It ends with the test.
 func startPicker(t *testing.T, flags ...string) *picker {
 	t.Helper()
+	return startPickerBy(t, []string{signalbox}, flags...)
+}
+
+// startPickerBy is startPicker by a command that becomes signalbox.
+func startPickerBy(t *testing.T, command []string, flags ...string) *picker {
+	t.Helper()
 	p := &picker{t: t, log: &lines{}}
-	p.cmd = exec.Command(signalbox, append([]string{
+	p.cmd = exec.Command(command[0], slices.Concat(command[1:], []string{
 		"serve", "--bind", "127.0.0.1", "--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0",
 		"--secure-serving=false", "--metrics-endpoint-auth=false",
 		"--zap-encoder", "json", "-v", "1", "--drain-delay", "0s", "--drain-timeout", "1s",
-	}, flags...)...)
+	}, flags)...)
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
