@@ -151,7 +151,8 @@ func TestReviewsAreKept(t *testing.T) {
 	p.answers(late, 200)
 	p.answers(prometheus, 200)
 	revoke()
-	t.Logf("refused %v after the right was revoked", p.answers(prometheus, 403))
+	machine := watchLateness()
+	machine.within(t, "refused after the right was revoked", p.answers(prometheus, 403), 20*time.Second)
 }
 
 // reviews returns how many reviews the API server was asked for.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // extra is the path of objectives or rewrites.
@@ -81,10 +82,13 @@ func TestObjectivesAndRewrites(t *testing.T) {
 	p.configured(`rewrite   "huge"`, `  "m9999" to "t9999", weight 1`)
 	s.remove(s.pools(poolGroup) + "/llama")
 	p.ready(false)
+	s.merge(s.extra(group, "inferenceobjectives")+"/both", object{"spec": object{"priority": 8}})
 	s.pool(8000)
+	machine, again := watchLateness(), time.Now()
 	p.ready(true)
 	p.knows("a-rank-0 10.0.0.1:8000")
-	p.configured(`objective "both", priority 7`, `rewrite   "huge"`)
+	p.configured(`objective "both", priority 8`, `objective "old", priority 0`, `rewrite   "huge"`)
+	machine.within(t, "all is as before once the pool is there again", time.Since(again), 2*time.Second)
 	s.remove(s.extra(group, "inferenceobjectives") + "/both")
 	p.configured(`objective "both", priority 1`)
 }

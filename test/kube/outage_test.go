@@ -119,6 +119,7 @@ func TestAPIServerComesLater(t *testing.T) {
 	p := startPicker(t, s.inPool()...)
 	p.ready(false)
 	eventually(t, "/readyz says why", func() bool { return strings.Contains(p.page("/readyz"), "connection refused") })
+	p.refuses()
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}

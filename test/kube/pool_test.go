@@ -3,7 +3,6 @@ package kube
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,40 +74,6 @@ func TestMetricsNameEndpointsByPodAndRank(t *testing.T) {
 		`status="success",target_model_name=""}`, s.name, port), one)
 }
 
-// A change counts within 50 ms, nine times of ten, and always within 1 s. How late the machine is comes on top.
-func TestChangesOfReadinessInAPool(t *testing.T) {
-	s := newSpace(t, shared)
-	s.pool(8000)
-	p := startPicker(t, s.inPool()...)
-	var all []string
-	for i := range 20 {
-		name, ip := fmt.Sprintf("pod-%02d", i), fmt.Sprintf("10.0.1.%d", i+1)
-		s.pod(name, ip, vllm, nil)
-		all = append(all, name+"-rank-0 "+ip+":8000")
-	}
-	p.knows(all...)
-	machine := watchLateness()
-	var took []time.Duration
-	for i := range 40 {
-		is := i >= 20
-		name, ip := fmt.Sprintf("pod-%02d", i%20), fmt.Sprintf("10.0.1.%d", i%20+1)
-		s.status(name, ip, is)
-		began := time.Now()
-		eventually(t, name, func() bool {
-			return slices.Contains(p.endpoints(), name+"-rank-0 "+ip+":8000") == is
-		})
-		took = append(took, time.Since(began))
-	}
-	slices.Sort(took)
-	late90, latest := machine.stop()
-	t.Logf("FIGURES from when a change is written until /debug/endpoints shows it: p50 %v, p90 %v, longest %v; the "+
-		"machine is late by p90 %v, longest %v", took[20], took[36], took[39], late90, latest)
-	if took[36] > 50*time.Millisecond+2*late90 || took[39] > time.Second+2*latest {
-		t.Errorf("p90 %v, longest %v; want 50 ms and 1 s at most, and twice as long as the machine is late", took[36],
-			took[39])
-	}
-}
-
 // A pool that comes later, goes and comes again.
 func TestPoolThatIsNotThere(t *testing.T) {
 	s := newSpace(t, shared)
@@ -121,10 +86,7 @@ func TestPoolThatIsNotThere(t *testing.T) {
 		if got := p.page("/healthz"); got != "ok\n" {
 			t.Errorf("/healthz: %q", got)
 		}
-		if got, status, text := p.pick(); status != http.StatusServiceUnavailable ||
-			!strings.Contains(text, "rejected-no-endpoints") {
-			t.Errorf("without a pool: picked %q, %d %s; want 503 with a reason", got, status, text)
-		}
+		p.refuses()
 		s.pool(8000)
 		machine := watchLateness()
 		machine.within(t, "ready after the pool came", p.ready(true), 2*time.Second)
@@ -149,6 +111,16 @@ func TestDefinitionThatIsNotThere(t *testing.T) {
 	if text := p.page("/metrics"); !strings.Contains(text,
 		`signalbox_discovery_errors_total{reason="not-found",resource="inferencepools.nowhere.example.com"}`) {
 		t.Error("the missing definition is not counted")
+	}
+	p.refuses()
+}
+
+// refuses checks that a picker which knows no endpoint answers with 503 and a reason.
+func (p *picker) refuses() {
+	p.t.Helper()
+	if got, status, text := p.pick(); status != http.StatusServiceUnavailable ||
+		!strings.Contains(text, "rejected-no-endpoints") {
+		p.t.Errorf("without endpoints: picked %q, %d %s; want 503 with a reason", got, status, text)
 	}
 }
 

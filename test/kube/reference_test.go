@@ -187,6 +187,7 @@ type played struct {
 	body   string   // that goes on
 	counts []string // labels of the request's metric; nil = it is not looked at
 	served bool     // the response names the server
+	rule   string   // labels of the decision of a rewrite
 	pool   bool     // not by labels: the case is about objects
 }
 
@@ -224,7 +225,8 @@ func casesOfHTTP() map[string]played {
 			ask: llm("test6", "direct-model", "direct-model").halved(), to: 0, body: body("test6", "direct-model"),
 			counts: labels("direct-model", "direct-model", "2")},
 		"A14 rewrite by an object": {pods: []shownLoad{{}}, pool: true,
-			ask: asked{body: []string{body("test", "model-to-be-rewritten")}}, to: 0,
+			rule: `model_name="model-to-be-rewritten",model_rewrite_name="rewrite",target_model="rewritten-model"`,
+			ask:  asked{body: []string{body("test", "model-to-be-rewritten")}}, to: 0,
 			body: body("test", "rewritten-model"), counts: labels("model-to-be-rewritten", "rewritten-model", "0")},
 		"A15 no body": {pods: []shownLoad{{}}, ask: asked{headers: []string{"status: 200"}}, to: 0},
 		"G1 header names the pod": {config: forGateways, pods: near, served: true,
@@ -380,6 +382,9 @@ func (tc played) play(p *picker, port int) {
 	}
 	if tc.counts != nil {
 		p.requestCounts(tc.counts)
+	}
+	if tc.rule != "" {
+		p.counts("llm_d_epp_model_rewrite_decisions_total{"+tc.rule+"}", func(n float64) bool { return n == 1 })
 	}
 	if by := a.got.Get("x-conformance-test-served-endpoint"); tc.served && by != first {
 		p.t.Errorf("the response names %q, want %q, which served", by, first)

@@ -59,6 +59,7 @@ func TestRightsThatComeLater(t *testing.T) {
 			text := p.page("/readyz")
 			return strings.Contains(text, "forbidden") && strings.Contains(text, want)
 		})
+		p.refuses()
 		s.grant(r.group, r.resource)
 	}
 	machine := watchLateness()
