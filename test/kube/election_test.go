@@ -128,7 +128,8 @@ func TestLeaderIsCutOff(t *testing.T) {
 	} {
 		fault.begin()
 		if fault.cuts {
-			t.Logf("the other one is ready after %v", second.ready(true))
+			machine := watchLateness()
+			machine.within(t, "the other one is ready after the cut", second.ready(true), 8*time.Second)
 			first.standsBy("not the leader")
 		} else {
 			<-time.After(10 * time.Second)
@@ -138,7 +139,8 @@ func TestLeaderIsCutOff(t *testing.T) {
 		eventually(t, "one is ready", func() bool { return first.isReady() || second.isReady() })
 		if second.isReady() {
 			_ = second.cmd.Process.Signal(syscall.SIGTERM)
-			t.Logf("the first is ready again after %v", first.ready(true))
+			machine := watchLateness()
+			machine.within(t, "the first is ready again after SIGTERM", first.ready(true), 1500*time.Millisecond)
 			stop()
 			second = startPicker(t, s.inPool(elected)...)
 			second.standsBy("not the leader")
@@ -163,13 +165,14 @@ func TestOutageForLeaderAndStandby(t *testing.T) {
 	stopFirst, stopSecond, stop := first.pickAlways(), second.pickAlways(), neverBoth(t, first, second)
 	s.kill()
 	s.http.CloseIdleConnections()
-	t.Logf("not ready %v after the API server was killed", first.ready(false))
+	machine := watchLateness()
+	machine.within(t, "not ready after the API server was killed", first.ready(false), 4500*time.Millisecond)
 	second.ready(false)
 	first.says("leader election: a problem")
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
-	machine := watchLateness()
+	machine = watchLateness()
 	machine.within(t, "one leads after the API server is back", eventually(t, "one is ready", func() bool {
 		return first.isReady() || second.isReady()
 	}), 8*time.Second)
@@ -190,6 +193,7 @@ func TestRightToLeasesThatComesLater(t *testing.T) {
 	p.standsBy(`cannot get resource "leases"`)
 	p.says(`leases.coordination.k8s.io`)
 	s.grant("coordination.k8s.io", "leases", "get", "create", "update")
-	t.Logf("ready %v after the right came", p.ready(true))
+	machine := watchLateness()
+	machine.within(t, "ready after the right came", p.ready(true), 2*time.Second)
 	p.says("leader election: all is well again")
 }

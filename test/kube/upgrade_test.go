@@ -228,8 +228,9 @@ func TestUpdateOfLeaderAndStandby(t *testing.T) {
 	stopPicks := leader.pickAlways()
 	_ = leader.cmd.Process.Signal(syscall.SIGTERM)
 	_ = standby.cmd.Process.Signal(syscall.SIGTERM)
-	took := eventually(t, "a new one is ready", func() bool { return first.isReady() || second.isReady() })
-	t.Logf("a new picker is ready %v after both old ones were asked to end", took)
+	machine := watchLateness()
+	machine.within(t, "a new picker is ready after both old ones were asked to end", eventually(t, "a new one is ready",
+		func() bool { return first.isReady() || second.isReady() }), 1500*time.Millisecond)
 	if n := stopPicks(); n < 1 {
 		t.Error("the old leader picked nothing meanwhile")
 	}
