@@ -85,8 +85,8 @@ type Rewrite struct {
 	Left RewriteLeft
 }
 
-// RewriteLeft says why the model that a client named stays, though a rule or a header names another one. The set is
-// closed.
+// RewriteLeft says why the model that a client named stays, though a header or a rule names another one, or, where the
+// body is not shown, may do so. The set is closed.
 type RewriteLeft uint8
 
 const (

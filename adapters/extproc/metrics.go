@@ -153,8 +153,8 @@ func newDecisions() *decisions {
 		left: map[messages.RewriteLeft]prometheus.Counter{},
 		unmade: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_rewrites_not_made_total",
-			Help: "Requests that went on with the model that the client named, though a rule or a header names " +
-				"another one.",
+			Help: "Requests that went on with the model that the client named, though a header or a rule names " +
+				"another one, or may do so because the body was not shown.",
 		}, []string{"cause"}),
 		unrestored: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_model_names_not_restored_total",

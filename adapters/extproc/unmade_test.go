@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -30,20 +31,62 @@ func TestRewritesThatAreNotMadeAreCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(setup{})
 			r.inForce.Parser = angled{}
-			converse(t, r.serve(t), c.ask...)
-			if left := r.only(t).arrived.Request.Rewrite.Left; left != c.want {
-				t.Errorf("the request has %q, want %q", left, c.want)
-			}
-			for _, cause := range messages.RewriteLefts() {
-				want := 0.0
-				if cause == c.want {
-					want = 1
-				}
-				if got := testutil.ToFloat64(r.srv.cfg.Metrics.decisions.left[cause]); got != want {
-					t.Errorf("%s counts %v, want %v", cause, got, want)
-				}
-			}
+			r.countsLeft(t, c.ask, c.want)
 		})
+	}
+}
+
+// A rule may be for a model that is not shown, which counts likewise.
+func TestRulesForBodiesThatAreNotShownAreCounted(t *testing.T) {
+	const header = "x-llm-d-model-name-rewrite: b"
+	head := func(headers ...string) *ask { return qH(more, append([]string{":path: /p"}, headers...)...) }
+	exact := []rewrites.Rule{{Models: []string{"a"}, Targets: []rewrites.Target{{Model: "c", Weight: 1}}}}
+	all := []rewrites.Rule{{Targets: []rewrites.Target{{Model: "c", Weight: 1}}}}
+	for name, c := range map[string]struct {
+		rules []rewrites.Rule
+		ask   []*ask
+		want  messages.RewriteLeft
+	}{
+		"shown, of the rule":    {exact, []*ask{head(), qB("<a>", last)}, messages.NothingLeft},
+		"shown, of no rule":     {exact, []*ask{head(), qB("<x>", last)}, messages.NothingLeft},
+		"shown, empty":          {exact, []*ask{head(), qB("", last)}, messages.NothingLeft},
+		"no body":               {exact, []*ask{withModes(qH(last, ":path: /p"), streamed, fds)}, messages.NothingLeft},
+		"mode NONE":             {exact, []*ask{withModes(head(), none, fds)}, messages.LeftUnseen},
+		"mode STREAMED":         {exact, []*ask{withModes(head(), streamed, fds)}, messages.LeftUnseen},
+		"mode GRPC, no call":    {exact, []*ask{withModes(head(), framed, fds)}, messages.LeftUnseen},
+		"mode STREAMED, header": {exact, []*ask{withModes(head(header), streamed, fds)}, messages.LeftUnseen},
+		"mode STREAMED, all":    {all, []*ask{withModes(head(), streamed, fds)}, messages.LeftUnseen},
+		"mode NONE, no rules":   {nil, []*ask{withModes(head(), none, fds)}, messages.NothingLeft},
+		"mode GRPC, no rules":   {nil, []*ask{withModes(head(), framed, fds)}, messages.NothingLeft},
+		"mode GRPC": {exact, []*ask{withModes(head("content-type: application/grpc"), framed, fds)},
+			messages.LeftGRPC},
+		"mode STREAMED, then its body": {exact, []*ask{withModes(head(), streamed, fds), qB("<a>", last)},
+			messages.LeftUnseen},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{})
+			r.inForce.Parser = angled{}
+			r.inForce.Rewrites = rewrites.NewTable([]rewrites.Rewrite{{Name: "r", Rules: c.rules}})
+			r.countsLeft(t, c.ask, c.want)
+		})
+	}
+}
+
+// countsLeft sends a request, and tests that its rewrite is left for this cause, and counted once under it alone.
+func (r *rig) countsLeft(t *testing.T, request []*ask, cause messages.RewriteLeft) {
+	t.Helper()
+	converse(t, r.serve(t), request...)
+	if left := r.only(t).arrived.Request.Rewrite.Left; left != cause {
+		t.Errorf("the request has %q, want %q", left, cause)
+	}
+	for _, c := range messages.RewriteLefts() {
+		want := 0.0
+		if c == cause {
+			want = 1
+		}
+		if got := testutil.ToFloat64(r.srv.cfg.Metrics.decisions.left[c]); got != want {
+			t.Errorf("%s counts %v, want %v", c, got, want)
+		}
 	}
 }
 
