@@ -45,8 +45,24 @@ var refusals = map[messages.Reason]refusal{
 	messages.Internal:       {500, "internal_error", "the endpoint picker failed on this request"},
 }
 
-// anthropicPath is how the paths of the Anthropic API end.
-const anthropicPath = "/v1/messages"
+// anthropicEnds are how the paths of the Anthropic API end, of which each is a word of its own.
+var anthropicEnds = [...]string{"messages", "messages/count_tokens", "messages/render"}
+
+// Anthropic reports whether errors at a path are those of the Anthropic API. It knows the paths that the parser of
+// that API knows.
+func Anthropic(path string) bool {
+	if i := strings.IndexAny(path, "?#"); i >= 0 {
+		path = path[:i]
+	}
+	path = strings.TrimSuffix(path, "/")
+	for _, end := range &anthropicEnds {
+		rest, ends := strings.CutSuffix(path, end)
+		if ends && (rest == "" || strings.HasSuffix(rest, "/") || strings.HasSuffix(rest, ".")) {
+			return true
+		}
+	}
+	return false
+}
 
 // anthropicKinds has error.type of the Anthropic API by status. For others it is that of the OpenAI API.
 var anthropicKinds = map[int]string{413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
@@ -212,7 +228,7 @@ func refusalText(r refusal, m messages.PickFailed) string {
 func refusalBody(path string, r refusal, m messages.PickFailed) []byte {
 	text := refusalText(r, m)
 	var body any = errorBody{errorObject{Message: text, Type: r.kind, Code: m.Reason.String()}}
-	if strings.HasSuffix(path, anthropicPath) || strings.HasSuffix(path, anthropicPath+"/count_tokens") {
+	if Anthropic(path) {
 		kind := cmp.Or(anthropicKinds[r.status], r.kind)
 		body = anthropicBody{Type: "error", Error: anthropicError{Type: kind, Message: text}}
 	}

@@ -123,12 +123,17 @@ func TestEvery429SaysWhen(t *testing.T) {
 
 // Clients of the Anthropic API get its error object.
 func TestRefusalsOfTheAnthropicAPI(t *testing.T) {
+	const (
+		anthropic = `{"type":"error","error":{"type":"rate_limit_error","message":"the model servers are saturated"}}`
+		openAI    = `{"error":{"message":"the model servers are saturated","type":"rate_limit_error",` +
+			`"param":null,"code":"rejected-saturated"}}`
+	)
 	for path, want := range map[string]string{
-		"/v1/messages": `{"type":"error","error":{"type":"rate_limit_error","message":"the model servers are saturated"}}`,
-		"/a/v1/messages/count_tokens?beta=1": `{"type":"error","error":{"type":"rate_limit_error",` +
-			`"message":"the model servers are saturated"}}`,
-		"/v1/messages/x": `{"error":{"message":"the model servers are saturated","type":"rate_limit_error",` +
-			`"param":null,"code":"rejected-saturated"}}`,
+		"/v1/messages": anthropic, "/v1/messages/": anthropic, "/messages?a=/v1/responses": anthropic,
+		"/a/v1/messages/count_tokens?beta=1": anthropic, "/v1/messages/count_tokens/": anthropic,
+		"/v1/messages/render": anthropic, "/v1/messages/render/?beta=1": anthropic, "/proxy.messages": anthropic,
+		"/v1/messages/x": openAI, "/v1/mymessages": openAI, "/v1/chat/completions?a=/v1/messages": openAI,
+		"/v1/chat/completions/render": openAI, "/v1/messages//": openAI, "/": openAI,
 	} {
 		r := newRig(setup{script: fail(messages.PickFailed{Reason: messages.NoCapacity})})
 		all := converse(t, r.serve(t), qH(more, ":path: "+path), qB("{}", last))
