@@ -228,8 +228,13 @@ func (s *scan) slots() (float64, bool) {
 	return float64(n), err == nil
 }
 
-// names returns the lists of adapters that the page has, and the base models. A page that counts the adapters in slots
-// has lists of those, which may be empty.
+// namesSlots reports whether the page names the adapters in slots. A page that counts none has empty lists of them; one
+// that counts some must name them, or their slots would pass for empty.
+func (s *scan) namesSlots() bool {
+	return s.tally[loraLoaded].samples > 0 || s.tally[loraCount].samples > 0 && s.tally[loraCount].sum == 0
+}
+
+// names returns the lists of adapters that the page has, and the base models.
 func (s *scan) names() (all []messages.ExtractedNames) {
 	if s.lora == nil && s.tally[loraLoaded].samples+s.tally[loraCount].samples == 0 {
 		return nil // without adapters every model needs no slot
@@ -243,7 +248,7 @@ func (s *scan) names() (all []messages.ExtractedNames) {
 		list(attributes.ActiveLoRAs, active)
 		list(attributes.WaitingLoRAs, waited)
 	}
-	if s.tally[loraLoaded].samples+s.tally[loraCount].samples > 0 {
+	if s.namesSlots() {
 		list(attributes.ResidentLoRAs, s.loaded.slots)
 		list(attributes.HostLoRAs, s.loaded.host)
 		list(attributes.PinnedLoRAs, s.loaded.pinned)

@@ -169,6 +169,16 @@ vllm:max_gpu_lora_adapters{engine="0"} 4
 				r.Engine, r.MaxAdapters, r.ActiveLoRAs, r.WaitingLoRAs = "vllm", 2, list(), list()
 				r.Resident, r.Host, r.Pinned, r.Base = list(), list(), list(), list()
 			}},
+		"vllm, slots that are not named": {
+			"vllm:num_gpu_loaded_lora_adapters 2\n" +
+				"vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"a\"} 1\n",
+			func(r *told) {
+				r.Engine, r.MaxAdapters, r.ActiveLoRAs, r.WaitingLoRAs = "vllm", 2, list("a"), list()
+				r.Base = list()
+			}},
+		"vllm, slots that are counted and not named": {
+			"vllm:num_gpu_loaded_lora_adapters 2\nvllm:max_gpu_lora_adapters 2\n",
+			func(r *told) { r.Engine, r.MaxAdapters, r.Base = "vllm", 2, list() }},
 		"sglang": {
 			`sglang:num_queue_reqs{model_name="m",tp_rank="0",pp_rank="0",dp_rank="0",priority=""} 2
 sglang:num_queue_reqs{model_name="m",tp_rank="0",pp_rank="0",dp_rank="0",priority="5"} 2
