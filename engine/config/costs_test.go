@@ -83,14 +83,39 @@ func costEndpoints() []scheduletest.Endpoint {
 	return all
 }
 
-// costOnce returns what is measured: the plugin, once over all candidates.
-func costOnce(plugin any, in *schedule.Input) func() {
+// costPlugin returns a plugin of a type, ready to run.
+func costPlugin(t testing.TB, typ string) any {
+	t.Helper()
+	plugin := construct(typ)
+	if text := costParameters[typ]; text != "" {
+		if err := json.Unmarshal([]byte(text), plugin); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v, ok := plugin.(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return plugin
+}
+
+// costRequest is one that admitters look at.
+func costRequest() *messages.Request {
+	req := scheduletest.Request()
+	req.Priority = -1
+	req.Headers = messages.ListOf(messages.HeaderValue{Text: "10.0.0.3:80", Given: true})
+	return req
+}
+
+// costOnce returns what is measured: the plugin, once over all n candidates.
+func costOnce(plugin any, in *schedule.Input, n int) func() {
 	switch p := plugin.(type) {
 	case schedule.Scorer:
-		scores := make([]float32, costCandidates)
+		scores := make([]float32, n)
 		return func() { p.Score(in, scores) }
 	case schedule.Filter:
-		keep := make([]bool, costCandidates)
+		keep := make([]bool, n)
 		return func() {
 			for i := range keep {
 				keep[i] = true
@@ -98,7 +123,7 @@ func costOnce(plugin any, in *schedule.Input) func() {
 			p.Filter(in, keep)
 		}
 	case schedule.Picker:
-		totals, ranked := make([]float32, costCandidates), make([]int, 0, costCandidates)
+		totals, ranked := make([]float32, n), make([]int, 0, n)
 		r := rand.New(rand.NewPCG(9, 10))
 		for i := range totals {
 			totals[i] = r.Float32()
@@ -112,6 +137,26 @@ func costOnce(plugin any, in *schedule.Input) func() {
 	return nil
 }
 
+// What a plugin allocates does not grow with the candidates.
+func TestCandidatesCostNoAllocation(t *testing.T) {
+	const few = 2
+	all := costEndpoints()
+	for _, typ := range overCandidates() {
+		t.Run(typ, func(t *testing.T) {
+			allocs := map[int]float64{}
+			for _, n := range []int{few, costCandidates} {
+				plugin := costPlugin(t, typ)
+				scheduletest.Show(t, plugin, costRequest(), func(in *schedule.Input) {
+					allocs[n] = testing.AllocsPerRun(20, costOnce(plugin, in, n))
+				}, all[:n]...)
+			}
+			if a, b := allocs[few], allocs[costCandidates]; a != b || len(allocs) != 2 {
+				t.Errorf("%v allocations with %d candidates, %v with %d", a, few, b, costCandidates)
+			}
+		})
+	}
+}
+
 // BenchmarkCosts measures what each plugin over candidates takes for one of them. With -update it writes the figures of
 // the types that it ran to testdata/costs.txt, from where the documentation has them.
 func BenchmarkCosts(b *testing.B) {
@@ -119,23 +164,10 @@ func BenchmarkCosts(b *testing.B) {
 	all, ran := costEndpoints(), 0
 	for _, typ := range overCandidates() {
 		b.Run(typ, func(b *testing.B) {
-			plugin := construct(typ)
-			if text := costParameters[typ]; text != "" {
-				if err := json.Unmarshal([]byte(text), plugin); err != nil {
-					b.Fatal(err)
-				}
-			}
-			if v, ok := plugin.(interface{ Validate() error }); ok {
-				if err := v.Validate(); err != nil {
-					b.Fatal(err)
-				}
-			}
+			plugin := costPlugin(b, typ)
 			least := time.Hour // of each batch, which nothing else disturbed
-			req := scheduletest.Request()
-			req.Priority = -1 // of those that admitters look at
-			req.Headers = messages.ListOf(messages.HeaderValue{Text: "10.0.0.3:80", Given: true})
-			scheduletest.Show(new(testing.T), plugin, req, func(in *schedule.Input) {
-				once := costOnce(plugin, in)
+			scheduletest.Show(new(testing.T), plugin, costRequest(), func(in *schedule.Input) {
+				once := costOnce(plugin, in, costCandidates)
 				for b.Loop() {
 					began := time.Now()
 					for range costBatch {
