@@ -126,8 +126,8 @@ func splitsNewPrompts(t *testing.T, bootstrap, config string) {
 }
 
 // keepsSessionsAndAdapters: three adapters come to rest at three servers with a slot each, once pages tell of them,
-// which those of vLLM do not before the first request for one. A session stays at its server, and a new one begins
-// where its adapter is.
+// which those of vLLM do not before the first request for one. Until then requests wait while their adapter is loaded,
+// and an adapter whose requests wait may spread. A new session begins where its adapter is, and stays at its server.
 func keepsSessionsAndAdapters(t *testing.T, bootstrap, config string) {
 	adapters := []string{"sql", "chat", "code"}
 	servers := simulated(t, 3, append(quick, "--adapters", strings.Join(adapters, ","), "--max-loras", "1")...)
@@ -147,11 +147,13 @@ func keepsSessionsAndAdapters(t *testing.T, bootstrap, config string) {
 		}
 		return a.header.Get(simName), a.header.Get("X-Session-Token")
 	}
-	eventually(t, 10*time.Second, "each adapter stays at a server of its own", func() bool {
+	tokens := map[string]string{} // of the newest session of each adapter
+	eventually(t, 30*time.Second, "each adapter stays at a server of its own", func() bool {
 		clear(at)
 		for range 12 { // by chance it is one in 3 to the power of 33
 			for _, adapter := range adapters {
-				got, _ := ask(adapter, "")
+				got, token := ask(adapter, "")
+				tokens[adapter] = token
 				if before, asked := at[adapter]; asked && got != before {
 					return false
 				}
@@ -160,12 +162,11 @@ func keepsSessionsAndAdapters(t *testing.T, bootstrap, config string) {
 		}
 		return at["sql"] != at["chat"] && at["chat"] != at["code"] && at["code"] != at["sql"]
 	})
-	tokens := map[string]string{}
 	for _, adapter := range adapters {
 		for range 4 {
 			var got string
 			if got, tokens[adapter] = ask(adapter, tokens[adapter]); got != at[adapter] {
-				t.Errorf("a session with %s went to %s, want %s, which has it", adapter, got, at[adapter])
+				t.Errorf("a session with %s went to %s, want %s, where it began", adapter, got, at[adapter])
 			}
 		}
 	}
