@@ -284,19 +284,25 @@ func (f *fleet) keepsSessionsByFile(t *testing.T) {
 		s := startStackWith(t, bootstrap, f.servers, "--config-text", readFile(t, "testdata/run/sessions-lora.yaml"))
 		s.picker.sampled(t, len(f.servers))
 		for _, model := range append([]string{f.model}, f.adapters...) {
-			all := map[string]int{}
-			for range 6 { // sessions
-				hosts := f.hosts(t, s, model, "hello", "X-Session-Token", 3)
-				if len(hosts) != 1 {
-					t.Errorf("%s, %s: the turns of a session went to %v", lane, model, hosts)
-				}
-				for host, n := range hosts {
-					all[host] += n
-				}
-			}
-			t.Logf("%s, %s: 6 sessions of 3 turns went to %v", lane, model, all)
+			t.Logf("%s, %s: 6 sessions of 3 turns went to %v", lane, model, f.sessions(t, s, model))
 		}
 	}
+}
+
+// sessions runs six sessions of three turns, each of which stays at one server, and returns the turns of each server.
+func (f *fleet) sessions(t *testing.T, s *stack, model string) map[string]int {
+	t.Helper()
+	all := map[string]int{}
+	for range 6 {
+		hosts := f.hosts(t, s, model, "hello", "X-Session-Token", 3)
+		if len(hosts) != 1 {
+			t.Errorf("%s: the turns of a session went to %v", model, hosts)
+		}
+		for host, n := range hosts {
+			all[host] += n
+		}
+	}
+	return all
 }
 
 // losesOne: the first server ends under load; only what had been sent to it may fail.
