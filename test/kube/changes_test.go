@@ -93,6 +93,11 @@ var kindsOfChange = map[string]func(c turn) (want []string){
 	},
 }
 
+const (
+	rounds         = 3
+	changesOfRound = 40
+)
+
 func withB(there bool) []string {
 	if there {
 		return []string{staysA, showsB}
@@ -101,9 +106,8 @@ func withB(there bool) []string {
 }
 
 // A change of any kind counts within 50 ms, nine times of ten, and always within 1 s. How late the machine is comes on
-// top.
+// top; other processes may spoil a round of some hundred milliseconds all the same, so one of three has to be in time.
 func TestChangesInAPool(t *testing.T) {
-	const n = 40
 	for name, change := range kindsOfChange {
 		t.Run(name, func(t *testing.T) {
 			s := newSpace(t, shared)
@@ -113,22 +117,36 @@ func TestChangesInAPool(t *testing.T) {
 			s.pool(8000)
 			p := startPicker(t, s.inPool()...)
 			p.knows(withB(true)...)
-			machine := watchLateness()
-			var took []time.Duration
-			for i := range n {
-				want := change(turn{s, p, i})
-				took = append(took, eventually(t, fmt.Sprint(want), func() bool {
-					return slices.Equal(p.endpoints(), want)
-				}))
+			for round := range rounds {
+				if playRound(turn{s, p, round * changesOfRound}, name, change) {
+					return
+				}
 			}
-			slices.Sort(took)
-			late90, latest := machine.stop()
-			t.Logf("FIGURES %s, from when it is written until /debug/endpoints shows it: p50 %v, p90 %v, longest %v; "+
-				"the machine is late by p90 %v, longest %v", name, took[n/2], took[n*9/10], took[n-1], late90, latest)
-			if took[n*9/10] > 50*time.Millisecond+2*late90 || took[n-1] > time.Second+2*latest {
-				t.Errorf("p90 %v, longest %v; want 50 ms and 1 s at most, and twice as long as the machine is late",
-					took[n*9/10], took[n-1])
-			}
+			t.Errorf("p90 was over 50 ms, and twice as long as the machine is late, in each of %d rounds", rounds)
 		})
 	}
+}
+
+// playRound makes changes of a kind, each of which has to count within 1 s, and reports whether nine of ten did within
+// 50 ms.
+func playRound(c turn, name string, change func(c turn) []string) (inTime bool) {
+	c.t.Helper()
+	const n = changesOfRound
+	machine := watchLateness()
+	var took []time.Duration
+	for range n {
+		want := change(c)
+		c.i++
+		took = append(took, eventually(c.t, fmt.Sprint(want), func() bool {
+			return slices.Equal(c.picker.endpoints(), want)
+		}))
+	}
+	slices.Sort(took)
+	late90, latest := machine.stop()
+	c.t.Logf("FIGURES %s, from when it is written until /debug/endpoints shows it: p50 %v, p90 %v, longest %v; "+
+		"the machine is late by p90 %v, longest %v", name, took[n/2], took[n*9/10], took[n-1], late90, latest)
+	if limit := time.Second + 2*latest; took[n-1] > limit {
+		c.t.Errorf("%s: a change took %v, want %v at most", name, took[n-1], limit)
+	}
+	return took[n*9/10] <= 50*time.Millisecond+2*late90
 }
