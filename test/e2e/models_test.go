@@ -227,15 +227,21 @@ func (f *fleet) keepsAdapters(t *testing.T) {
 	}
 }
 
-// hosts asks for the same several times, each time with the header that the answer before gave, and returns which
-// servers answered.
-func (f *fleet) hosts(t *testing.T, s *stack, name, prompt, header string, times int) map[string]int {
+// series is the same request several times.
+type series struct {
+	model, prompt string
+	times         int
+	header        string // each request has this header of the answer before; "" = none
+}
+
+// hosts sends a series, and returns how many requests each server answered.
+func (s *stack) hosts(t *testing.T, of series) map[string]int {
 	t.Helper()
-	names, more := make([]string, 0, times), http.Header{}
-	for n := range times {
+	names, more, header := make([]string, 0, of.times), http.Header{}, of.header
+	for n := range of.times {
 		body := mustJSON(map[string]any{
-			"model": name, "max_tokens": 4, "ignore_eos": true, "stream": n%2 == 0,
-			"messages": []map[string]string{{"role": "user", "content": prompt}},
+			"model": of.model, "max_tokens": 4, "ignore_eos": true, "stream": n%2 == 0,
+			"messages": []map[string]string{{"role": "user", "content": of.prompt}},
 		})
 		a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", body, more)
 		if !a.whole() {
@@ -266,7 +272,7 @@ func (f *fleet) keepsPromptsByFile(t *testing.T) {
 		all := map[string]int{}
 		for text := range 6 {
 			prompt := strings.Repeat(fmt.Sprintf("%s, text %d of %d: the line is clear. ", lane, text, run), 24)
-			hosts := f.hosts(t, s, f.model, prompt, "", 6)
+			hosts := s.hosts(t, series{model: f.model, prompt: prompt, times: 6})
 			if len(hosts) != 1 {
 				t.Errorf("%s: requests with one prompt went to %v", lane, hosts)
 			}
@@ -284,17 +290,17 @@ func (f *fleet) keepsSessionsByFile(t *testing.T) {
 		s := startStackWith(t, bootstrap, f.servers, "--config-text", readFile(t, "testdata/run/sessions-lora.yaml"))
 		s.picker.sampled(t, len(f.servers))
 		for _, model := range append([]string{f.model}, f.adapters...) {
-			t.Logf("%s, %s: 6 sessions of 3 turns went to %v", lane, model, f.sessions(t, s, model))
+			t.Logf("%s, %s: 6 sessions of 3 turns went to %v", lane, model, s.sessions(t, model))
 		}
 	}
 }
 
 // sessions runs six sessions of three turns, each of which stays at one server, and returns the turns of each server.
-func (f *fleet) sessions(t *testing.T, s *stack, model string) map[string]int {
+func (s *stack) sessions(t *testing.T, model string) map[string]int {
 	t.Helper()
 	all := map[string]int{}
 	for range 6 {
-		hosts := f.hosts(t, s, model, "hello", "X-Session-Token", 3)
+		hosts := s.hosts(t, series{model: model, prompt: "hello", times: 3, header: "X-Session-Token"})
 		if len(hosts) != 1 {
 			t.Errorf("%s: the turns of a session went to %v", model, hosts)
 		}
