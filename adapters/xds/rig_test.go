@@ -145,7 +145,7 @@ func (r *rig) connect() *proxy {
 	if err != nil {
 		r.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 	p := &proxy{rig: r, end: sync.OnceFunc(func() { cancel(); _ = conn.Close() })}
 	r.Cleanup(p.end)
 	if p.stream, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx); err != nil {

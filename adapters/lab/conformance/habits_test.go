@@ -91,7 +91,7 @@ func TestPlantedHabitsAreCaught(t *testing.T) {
 // What stays in memory shows only while nothing else runs in this process.
 func TestKeptBodiesAreCaught(t *testing.T) {
 	o := scripted(t, nil, habits{keepsCopies: true})
-	o.Modes, o.Checks, o.Patience, o.Inside.Heap = []string{fds}, []int{34}, 10*time.Second, heapInUse
+	o.Modes, o.Checks, o.Patience, o.Inside.Heap = []string{fds}, []int{34}, time.Minute, heapInUse
 	results, err := Run(t.Context(), o)
 	if err != nil || len(results) != 1 || !strings.Contains(results[0].Reason, "memory is given back") {
 		t.Errorf("got %v, %v; want row 34 to fail", results, err)
