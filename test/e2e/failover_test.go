@@ -31,6 +31,7 @@ func TestEnvoyFailsOpen(t *testing.T) {
 
 	s.picker.kill()
 	killed := time.Now()
+	noticed := killed.Add(250 * time.Millisecond) // on a busy machine Envoy learns late that its connection is gone
 	// Long enough for the first ejection, of five seconds, to end while Signalbox is still away.
 	eventually(t, 20*time.Second, "seven seconds without Signalbox",
 		func() bool { return time.Since(killed) > 7*time.Second })
@@ -43,8 +44,8 @@ func TestEnvoyFailsOpen(t *testing.T) {
 	answers := work.stop()
 
 	ejections := s.envoy.stat("cluster.epp.outlier_detection.ejections_enforced_total")
-	inFlight, away, back := sorted(t, answers, killed, picking)
-	t.Logf("sent before the kill: %+v", inFlight)
+	inFlight, away, back := sorted(t, answers, noticed, picking)
+	t.Logf("sent before the kill or within 250ms: %+v", inFlight)
 	t.Logf("sent while away (%v): %+v, ejections: %d", restarted.Sub(killed).Round(time.Millisecond), away, ejections)
 	t.Logf("sent after: %+v; picks again %v after the restart", back, took.Round(time.Millisecond))
 	figures(t, "Signalbox killed, alone", answers, killed)
@@ -52,9 +53,9 @@ func TestEnvoyFailsOpen(t *testing.T) {
 	if failed > ejections {
 		t.Errorf("%d requests sent while Signalbox was away failed in %d ejections", failed, ejections)
 	}
-	// The process takes a moment to die: the request that costs the ejection may have been sent in it.
+	// However late it learns it, each client waits for one request then. One that costs an ejection may be among them.
 	if lost := inFlight.refused + inFlight.cut; lost > 8+ejections-failed {
-		t.Errorf("%d requests sent before the kill failed, but only 8 clients were waiting", lost)
+		t.Errorf("%d requests sent before Envoy noticed failed, but only 8 clients were waiting", lost)
 	}
 	if away.whole == 0 {
 		t.Error("no request was served while Signalbox was away")
