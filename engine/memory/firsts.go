@@ -10,9 +10,9 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// mostFirsts is how many times to first tokens are kept at most, of all endpoints and plugins together: some 24 MiB,
+// mostFirsts is how many times to first tokens are kept at most, of all endpoints and plugins together: 20 MiB,
 // beside the least times.
-const mostFirsts = 1 << 20
+const mostFirsts = 1 << 19
 
 // FirstTokens is what a plugin knows of how long endpoints take to first tokens. Plugins of other names cannot reach
 // it, and it outlives a configuration in which the plugin keeps its name. The zero FirstTokens is of no plugin.
@@ -68,7 +68,7 @@ type firsts struct {
 
 	ring   []first // the newest ones; ring[count % len(ring)] is the next to go
 	count  int
-	sorted []first   // room for the recent ones by their time
+	sorted *[]first  // room for the recent ones by their time, which all endpoints share
 	begun  time.Time // of the bucket in hand
 	floors []float64 // the least times of buckets before, rising
 }
@@ -115,13 +115,13 @@ func (f *firsts) closeBucket(over *messages.FirstTokenSpan) {
 
 // since returns the times from a moment on, rising. They are valid until the next call.
 func (f *firsts) since(from time.Time) []first {
-	f.sorted = f.sorted[:0]
+	sorted := (*f.sorted)[:0]
 	for i := range min(f.count, len(f.ring)) {
 		if !f.ring[i].at.Before(from) {
-			f.sorted = append(f.sorted, f.ring[i])
+			sorted = append(sorted, f.ring[i])
 		}
 	}
-	slices.SortFunc(f.sorted, func(a, b first) int {
+	slices.SortFunc(sorted, func(a, b first) int {
 		switch {
 		case a.seconds < b.seconds:
 			return -1
@@ -130,7 +130,8 @@ func (f *firsts) since(from time.Time) []first {
 		}
 		return 0
 	})
-	return f.sorted
+	*f.sorted = sorted
+	return sorted
 }
 
 // rank returns the place of a percentile among n sorted ones: the least of which so many are not larger.
@@ -166,7 +167,7 @@ func near(sorted []first, percentile int) (seconds, inflight float64) {
 func (m *Tables) keepFirst(k *messages.Kept, now time.Time) {
 	most := k.First.Over.Most
 	at := m.firsts.take(place{k.Owner, k.Endpoint}, most, func() *firsts {
-		return &firsts{ring: make([]first, most), sorted: make([]first, 0, most)}
+		return &firsts{ring: make([]first, most), sorted: &m.sorted}
 	})
 	if at == nil {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// mostItems is how many media are kept at most, of all endpoints and plugins together: some 24 MiB.
+// mostItems is how many media are kept at most, of all endpoints and plugins together: 26 MiB.
 const mostItems = 1 << 21
 
 // Media is what a plugin knows of the images, sounds and files that endpoints were sent. Plugins of other names cannot

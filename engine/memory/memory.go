@@ -24,6 +24,8 @@ type Tables struct {
 	adapters recents
 	media    shelves[items]
 	firsts   shelves[firsts]
+
+	sorted []first // the writer's: room for the times of one endpoint
 }
 
 // NewTables returns empty tables. They take their memory with their first entries.
