@@ -31,7 +31,7 @@ func (h History) Of(v View, session string) (Turns, bool) {
 	if v.tables == nil {
 		return Turns{}, false
 	}
-	return v.tables.turns.live(h.key(session), v.now)
+	return v.tables.turnsOf(h.key(session), v.now)
 }
 
 // Begin counts a request of a session. The session expires so long after its newest request, unless one runs; 0 =
@@ -48,9 +48,21 @@ func (h History) End(n *Notes, session string, lasts time.Duration, how messages
 
 func (h History) key(session string) uint64 { return max(xxhash.Sum64String(session)^h.owner, 1) }
 
+// lostAfter is how long after the newest request of a session none of its requests runs any more, whatever was told:
+// ends are lost with messages for which the writer has no room.
+const lostAfter = 24 * time.Hour
+
+func (m *Tables) turnsOf(key uint64, now time.Time) (t Turns, known bool) {
+	t, known = m.turns.live(key, now)
+	if now.Sub(t.Last) > lostAfter {
+		t.Running = 0
+	}
+	return t, known
+}
+
 // keepTurn enters a turn. An end of which no begin is known is none of this table.
 func (m *Tables) keepTurn(k *messages.Kept, until, now time.Time) {
-	t, known := m.turns.live(k.Key, now)
+	t, known := m.turnsOf(k.Key, now)
 	switch {
 	case !k.Turn.Ends:
 		if !known {
@@ -70,8 +82,8 @@ func (m *Tables) keepTurn(k *messages.Kept, until, now time.Time) {
 		}
 	}
 	switch {
-	case t.Running > 0:
-		until = time.Time{}
+	case k.For > 0 && t.Running > 0:
+		until = t.Last.Add(max(k.For, lostAfter))
 	case k.For > 0:
 		until = t.Last.Add(k.For)
 	}

@@ -24,8 +24,8 @@ type SessionState struct {
 	// Producer names the agent-identity or the session-id-producer that finds the session; empty = the one that is
 	// called agent-identity.
 	Producer string `json:"producer"`
-	// EvictionTTLSeconds is how long a session counts after its newest request, and while one of its requests runs; 0 =
-	// until it makes way for others.
+	// EvictionTTLSeconds is how long a session counts after its newest request, and while one of its requests runs, for
+	// a day at most; 0 = until it makes way for others.
 	EvictionTTLSeconds float64 `json:"evictionTtlSeconds"`
 	// EvictionSweepSeconds has no effect: a session that has ended does not count at once.
 	EvictionSweepSeconds float64 `json:"evictionSweepSeconds" effect:"warning"`
