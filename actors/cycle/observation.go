@@ -184,7 +184,7 @@ func (c *Cycle) times(took time.Duration) bool {
 func (c *Cycle) tellFirstToken(ctx runtime.Context[messages.CycleMsg], took time.Duration) {
 	if c.plugins.first && c.times(took) {
 		c.plugins.first = false
-		c.keep(ctx, c.deps.Scheduler.Begin(c.plan, c.chosen.ID, took, c.plugins.values))
+		c.keep(ctx, c.deps.Scheduler.FirstToken(c.plan, c.chosen.ID, took, c.plugins.values))
 	}
 }
 

@@ -186,7 +186,7 @@ func (e *Endpoint) Window() (room Room, learned bool) {
 	switch {
 	case requests > 0:
 		return Room{Requests: requests, Tokens: int(e.window.tokens.Load()), Found: e.window.found.Load()}, true
-	case e.window.told.Load() || e.window.awaited.Load():
+	case e.window.loadReported.Load() || e.window.awaited.Load():
 		return Room{Requests: FirstWindow}, false
 	}
 	return Room{}, false

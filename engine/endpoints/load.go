@@ -115,7 +115,7 @@ type window struct {
 	found            atomic.Bool // a part of it can be kept free
 	why              atomic.Pointer[learned.Why]
 	awaited          atomic.Bool // SampleWriter: the first page is to come, which may tell of the endpoint's work
-	told             atomic.Bool // SampleWriter: the newest sample tells of the endpoint's work
+	loadReported     atomic.Bool // SampleWriter: the newest sample says how many requests run and wait
 }
 
 // FirstWindow is the window of an endpoint of which no more is known than that its pages tell of its work: how many

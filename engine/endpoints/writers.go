@@ -22,7 +22,7 @@ func (w SampleWriter) AwaitSample() { w.window.awaited.Store(true) }
 // misses one.
 func (w SampleWriter) Publish(s *Sample) {
 	w.sample.Store(s)
-	w.window.told.Store(s.tellsWork()) // of every pick, which so need not read the sample
+	w.window.loadReported.Store(s.tellsWork()) // every pick asks, and so need not read the sample
 }
 
 // PublishPages replaces what further sources said. The load still counts from the sample.

@@ -115,7 +115,7 @@ func TestMedia(t *testing.T) {
 	}
 }
 
-// Whoever reads sees what was there at one time.
+// Readers see what was there at one time.
 func TestShelvesAreReadWhileTheyAreWritten(t *testing.T) {
 	m, f, x := NewTables(), NewFirstTokens(reader("a")), NewMedia(reader("a"))
 	ended := make(chan struct{})

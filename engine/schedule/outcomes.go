@@ -116,9 +116,9 @@ func (p *Plan) Report(usage *messages.Usage, clock Clock) (list []Report) {
 // HasEnds reports whether End has anything to call.
 func (p *Plan) HasEnds() bool { return len(p.points.ends) > 0 }
 
-// Begin calls the plugins that learn when the first token came. values are those of the request's Outcome. It returns
-// what they keep.
-func (s *Scheduler) Begin(
+// FirstToken calls the plugins that learn when the first token came. values are those of the request's Outcome. It
+// returns what they keep.
+func (s *Scheduler) FirstToken(
 	p *Plan, served messages.EndpointID, took time.Duration, values []any,
 ) messages.List[messages.Kept] {
 	b := Begun{values: values, served: served, took: took}
@@ -131,7 +131,7 @@ func (s *Scheduler) Begin(
 	return b.notes.Take()
 }
 
-// HasFirstTokens reports whether Begin has anything to call.
+// HasFirstTokens reports whether FirstToken has anything to call.
 func (p *Plan) HasFirstTokens() bool { return len(p.points.firsts) > 0 }
 
 // End calls the plugins that learn how a request ended. values are those of its Outcome. It returns what they keep.

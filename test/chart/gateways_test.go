@@ -132,7 +132,7 @@ func serves(all []object, n naming) bool {
 	})
 }
 
-// The pods of all namespaces reach ext_proc and metrics, all reach health, and nobody anything else.
+// The pods of all namespaces reach ext_proc and metrics, all reach health, and none other ports.
 func TestNetworkPolicyOfBases(t *testing.T) {
 	p := of(kustomized(t, []string{"kubernetes/pool"}, nil), "NetworkPolicy")
 	for path, want := range map[string]any{

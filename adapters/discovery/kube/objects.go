@@ -70,8 +70,8 @@ type wholes struct {
 	Items []whole `json:"items"`
 }
 
-// UnmarshalJSON keeps the text, and reads what the reflector needs of the metadata. It takes any text: an API server of
-// somebody's own may answer objects of any form, of which one must not hide the others. What it cannot read is empty.
+// UnmarshalJSON keeps the text, and reads what the reflector needs of the metadata. It takes any text: an aggregated
+// API server may answer objects of any form, of which one must not hide the others. What it cannot read is empty.
 func (w *whole) UnmarshalJSON(text []byte) error {
 	*w = whole{text: bytes.Clone(text)}
 	var known struct {

@@ -175,7 +175,7 @@ func TestObjectsThatAreTooLarge(t *testing.T) {
 	s.reports("")
 }
 
-// oddObjects are objects of forms that an API server of somebody's own may answer, and whether they have a name.
+// oddObjects are objects of forms that an aggregated API server may answer, and whether they have a name.
 var oddObjects = map[string]bool{
 	`null`: false, `5`: false, `"text"`: false, `[]`: false, `[null]`: false, `{}`: false, `{"metadata":null}`: false,
 	`{"metadata":"x"}`: false, `{"metadata":[{"name":"x"}]}`: false, `{"metadata":{"name":7}}`: false,

@@ -24,7 +24,7 @@ var healthServices = []string{"", "readiness", "envoy.service.ext_proc.v3.Extern
 const liveness = "liveness"
 
 // readiness serves gRPC health: NOT_SERVING until requests can be served, and again once the shutdown has begun.
-// Clients that watch it get each change. Whoever asks, by gRPC or by HTTP, gets the same answer at the same time.
+// Clients that watch it get each change. gRPC and HTTP give the same answer at the same time.
 type readiness struct {
 	*health.Server
 	ready  func() error

@@ -65,7 +65,7 @@ func (s *Series) Handle(by func(schedule.Handler) schedule.Handler) {
 
 // First tells the plugin that the first token of a request came from its pick, after a time.
 func (s *Series) First(out *schedule.Outcome, took time.Duration) {
-	for _, kept := range s.scheduler.Begin(s.plan, out.Ranked[0].ID, took, out.Values).All() {
+	for _, kept := range s.scheduler.FirstToken(s.plan, out.Ranked[0].ID, took, out.Values).All() {
 		s.Tables.Keep(kept, s.Now)
 	}
 }
