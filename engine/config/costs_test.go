@@ -31,16 +31,13 @@ const (
 var costParameters = map[string]string{
 	"endpoint-attribute-filter": `{"attributeKey": "waiting-requests", "algorithm": {"threshold": ` +
 		`{"operator": "LessThan", "value": 5}}}`,
-	"endpoint-attribute-scorer":    `{"attributeKey": "waiting-requests"}`,
-	"header-label-affinity-scorer": `{"headerName": "x-region", "labelKey": "region"}`,
-	"label-selector-filter":        `{"matchLabels": {"region": "a"}}`,
-	"utilization-filter":           `{"conditions": [{"metric": "waiting-queue", "maxValue": 5}]}`,
-}
-
-// notMeasured are plugins over candidates that cannot run alone.
-var notMeasured = []string{
-	"endpoint-attribute-weight-scorer", // needs the labels that a label-producer names
-	"max-saturation-detector",          // costs what the detectors cost that it names
+	"endpoint-attribute-scorer":        `{"attributeKey": "waiting-requests"}`,
+	"endpoint-attribute-weight-scorer": `{"attributeKey": "region", "weights": {"a": 1, "b": 2}}`,
+	"header-label-affinity-scorer":     `{"headerName": "x-region", "labelKey": "region"}`,
+	"label-producer":                   `{"labels": [{"label": "region", "attributeKey": "region"}]}`,
+	"label-selector-filter":            `{"matchLabels": {"region": "a"}}`,
+	"max-saturation-detector":          `{"detectors": ["concurrency-detector", "utilization-detector"]}`,
+	"utilization-filter":               `{"conditions": [{"metric": "waiting-queue", "maxValue": 5}]}`,
 }
 
 // overCandidates lists the types of which a cost for each candidate is measured.
@@ -48,9 +45,7 @@ func overCandidates() (types []string) {
 	for _, typ := range knownTypes() {
 		switch construct(typ).(type) {
 		case schedule.Filter, schedule.Scorer, schedule.Picker, schedule.Detector, schedule.Admitter:
-			if !slices.Contains(notMeasured, typ) {
-				types = append(types, typ)
-			}
+			types = append(types, typ)
 		}
 	}
 	return types
@@ -97,6 +92,15 @@ func costPlugin(t testing.TB, typ string) any {
 			t.Fatal(err)
 		}
 	}
+	// Whatever a plugin names has the name of its type.
+	if of, ok := plugin.(schedule.Referrer); ok {
+		if err := of.Refer(func(_, name string) any { return costPlugin(t, name) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if of, ok := plugin.(schedule.Combined); ok {
+		of.Combine(func(_, name string) schedule.Detector { return costPlugin(t, name).(schedule.Detector) })
+	}
 	return plugin
 }
 
@@ -114,6 +118,9 @@ func costOnce(plugin any, in *schedule.Input, n int) func() {
 	case schedule.Scorer:
 		scores := make([]float32, n)
 		return func() { p.Score(in, scores) }
+	case schedule.Gate: // a detector is asked for its room more often than how full the pool is
+		keep := make([]bool, n)
+		return func() { p.Room(in, keep) }
 	case schedule.Filter:
 		keep := make([]bool, n)
 		return func() {
