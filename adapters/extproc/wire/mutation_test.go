@@ -209,44 +209,68 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// nestings wrap n levels around nothing, in the three ways that can recurse.
-var nestings = map[string]func(n int) []byte{
-	"structs": func(n int) (b []byte) {
-		for range n {
-			b = protowire.AppendBytes([]byte{5<<3 | 2}, b) // Value.struct_value
-			b = protowire.AppendBytes([]byte{2<<3 | 2}, b) // FieldsEntry.value
-			b = protowire.AppendBytes([]byte{1<<3 | 2}, b) // Struct.fields
+// nest is a message that is written from its end, so that n levels cost n steps.
+type nest struct {
+	bytes []byte
+	begin int // of what is written
+}
+
+// wrap makes all that is written the content of each of these fields in turn.
+func (n *nest) wrap(numbers ...protowire.Number) {
+	for _, number := range numbers {
+		head := protowire.AppendVarint(nil, protowire.EncodeTag(number, protowire.BytesType))
+		n.write(protowire.AppendVarint(head, uint64(len(n.bytes)-n.begin)))
+	}
+}
+
+func (n *nest) write(head []byte) {
+	if n.begin < len(head) {
+		grown := make([]byte, 2*len(n.bytes)+64)
+		copy(grown[len(grown)-len(n.bytes):], n.bytes)
+		n.begin += len(grown) - len(n.bytes)
+		n.bytes = grown
+	}
+	n.begin -= copy(n.bytes[n.begin-len(head):], head)
+}
+
+func (n *nest) message() []byte { return n.bytes[n.begin:] }
+
+// nestings wrap so many levels around nothing, in the three ways that can recurse.
+var nestings = map[string]func(levels int) []byte{
+	"structs": func(levels int) []byte {
+		var n nest
+		for range levels {
+			n.wrap(5, 2, 1) // Value.struct_value, FieldsEntry.value, Struct.fields
 		}
-		return protowire.AppendBytes([]byte{9<<3 | 2}, protowire.AppendBytes([]byte{2<<3 | 2}, b))
+		n.wrap(2, 9)
+		return n.message()
 	},
-	"lists": func(n int) (b []byte) {
-		for range n {
-			b = protowire.AppendBytes([]byte{1<<3 | 2}, b) // ListValue.values
-			b = protowire.AppendBytes([]byte{6<<3 | 2}, b) // Value.list_value
+	"lists": func(levels int) []byte {
+		var n nest
+		for range levels {
+			n.wrap(1, 6) // ListValue.values, Value.list_value
 		}
-		b = protowire.AppendBytes([]byte{1<<3 | 2}, protowire.AppendBytes([]byte{2<<3 | 2}, b))
-		return protowire.AppendBytes([]byte{9<<3 | 2}, protowire.AppendBytes([]byte{2<<3 | 2}, b))
+		n.wrap(2, 1, 2, 9)
+		return n.message()
 	},
-	"groups": func(n int) (b []byte) {
-		for range n {
+	"groups": func(levels int) (b []byte) {
+		for range levels {
 			b = protowire.AppendTag(b, 40, protowire.StartGroupType)
 		}
-		for range n {
+		for range levels {
 			b = protowire.AppendTag(b, 40, protowire.EndGroupType)
 		}
 		return b
 	},
 	// A map field with a wrong wire type is refused at the last level, although it would be skipped elsewhere.
-	"wrong map": func(n int) []byte {
-		b := []byte{1 << 3, 0}
-		for range n {
-			b = protowire.AppendBytes([]byte{5<<3 | 2}, b)
-			b = protowire.AppendBytes([]byte{2<<3 | 2}, b)
-			b = protowire.AppendBytes([]byte{1<<3 | 2}, b)
+	"wrong map": func(levels int) []byte {
+		var n nest
+		n.write([]byte{1 << 3, 0})
+		for range levels {
+			n.wrap(5, 2, 1)
 		}
-		// HttpHeaders.attributes
-		b = protowire.AppendBytes([]byte{2<<3 | 2}, protowire.AppendBytes([]byte{2<<3 | 2}, b))
-		return protowire.AppendBytes([]byte{2<<3 | 2}, b)
+		n.wrap(2, 2, 2) // the second is HttpHeaders.attributes
+		return n.message()
 	},
 }
 
