@@ -39,13 +39,27 @@ func TestErrorsOfRealAnswers(t *testing.T) {
 			continue // its status is its error
 		}
 		t.Run(name, func(t *testing.T) {
-			for _, api := range []messages.API{messages.ChatAPI, messages.ResponsesAPI, messages.MessagesAPI} {
-				scan := scanErrorOf(api)
-				checkCuts(t, scan, body, errorsByHand[name])
-				checkCuts(t, scan, bytes.ReplaceAll(body, []byte("\n"), []byte("\r\n")), errorsByHand[name])
+			own := apiOf(name)
+			for _, lines := range []string{"\n", "\r\n"} {
+				answer := bytes.ReplaceAll(body, []byte("\n"), []byte(lines))
+				checkCuts(t, scanErrorOf(own), answer, errorsByHand[name])
+				for _, api := range []messages.API{messages.ChatAPI, messages.ResponsesAPI, messages.MessagesAPI} {
+					checkWhole(t, scanErrorOf(api), answer, errorsByHand[name])
+				}
 			}
 		})
 	}
+}
+
+// apiOf returns the API of a captured answer.
+func apiOf(name string) messages.API {
+	switch {
+	case strings.Contains(name, "_messages"):
+		return messages.MessagesAPI
+	case strings.Contains(name, "_responses"):
+		return messages.ResponsesAPI
+	}
+	return messages.ChatAPI
 }
 
 // capture returns headers and body of a captured answer.
