@@ -1,11 +1,14 @@
 package parsers_test
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/tools/txtar"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
@@ -188,6 +191,54 @@ func TestAnswersToCalls(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Real answers of vLLM's own service, at any cut. One that tells of an error has no message.
+func TestRealAnswersToCalls(t *testing.T) {
+	archive, err := txtar.ParseFile("testdata/captures/vllm_grpc.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	byHand := map[string]messages.Usage{
+		"generate":           {PromptTokens: 8, OutputTokens: 5},
+		"generate_stream":    {PromptTokens: 8, OutputTokens: 3},
+		"text_stream":        {PromptTokens: 7, OutputTokens: 2},
+		"long":               {PromptTokens: 197, OutputTokens: 2},
+		"long_cached":        {PromptTokens: 197, CachedTokens: 192, OutputTokens: 2},
+		"long_flushed":       {PromptTokens: 197, OutputTokens: 2},
+		"cached_stream":      {PromptTokens: 197, CachedTokens: 192, OutputTokens: 2},
+		"logprobs_stream":    {PromptTokens: 40, CachedTokens: 32, OutputTokens: 2},
+		"two_choices_stream": {PromptTokens: 40, CachedTokens: 32, OutputTokens: 4},
+		"too_long_stream":    {},
+		"no_input":           {},
+		"embed_not_served":   {},
+		"flush":              {}, // the answer to another method
+	}
+	for _, f := range archive.Files {
+		want, known := byHand[f.Name]
+		delete(byHand, f.Name)
+		parts := bytes.SplitN(f.Data, []byte("\n\n"), 3)
+		var body []byte
+		if len(parts) > 1 {
+			body, err = hex.DecodeString(string(bytes.ReplaceAll(parts[1], []byte("\n"), nil)))
+		}
+		if err != nil || !known {
+			t.Fatalf("%s: %v, known %v", f.Name, err, known)
+		}
+		if want != (messages.Usage{}) {
+			want.Source, want.CachedKnown = messages.UsageReported, true
+		}
+		checkCuts(t, func(pieces ...[]byte) messages.Usage {
+			s := parsers.NewResponseScanner(messages.EngineAPI, grpcType)
+			for _, p := range pieces {
+				s.Write(p)
+			}
+			return s.Usage()
+		}, body, want)
+	}
+	if len(byHand) > 0 {
+		t.Errorf("no captures of %v", byHand)
 	}
 }
 

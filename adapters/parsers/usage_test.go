@@ -59,6 +59,7 @@ var usageByHand = map[string]messages.Usage{
 	"vllm_generate_error":                 {},
 	"vllm_generate_stream":                {PromptTokens: 8, OutputTokens: 3},
 	"vllm_generate_stream_engine_killed":  {}, // ends in an error
+	"vllm_generate_two_choices_stream":    {PromptTokens: 5, OutputTokens: 4},
 	"vllm_lora_b_completion":              {PromptTokens: 54, OutputTokens: 16},
 	"vllm_lora_chat":                      {PromptTokens: 57, OutputTokens: 16},
 	"vllm_messages":                       {PromptTokens: 5, OutputTokens: 8},

@@ -184,9 +184,10 @@ func stream(t testing.TB) []byte {
 		return framed(blank("GenerateResponse").with("chunk", blank("GenerateStreamChunk").with("token_ids", tokens).
 			with("prompt_tokens", uint32(700)).with("completion_tokens", uint32(len(tokens)))).encoded(t))
 	}
-	complete := blank("GenerateComplete").with("output_ids", []uint32{1, 2, 300}).with("finish_reason", "stop").
-		with("prompt_tokens", uint32(700)).with("completion_tokens", uint32(3)).with("cached_tokens", uint32(640))
-	return slices.Concat(chunk(1), chunk(1, 2), framed(blank("GenerateResponse").with("complete", complete).encoded(t)))
+	complete := blank("GenerateComplete").with("output_ids", []uint32{2, 300}).with("finish_reason", "stop").
+		with("prompt_tokens", uint32(700)).with("completion_tokens", uint32(2)).with("cached_tokens", uint32(640))
+	end := framed(blank("GenerateResponse").with("complete", complete).encoded(t))
+	return slices.Concat(chunk(1), chunk(2, 300), end)
 }
 
 func TestAnswers(t *testing.T) {
@@ -206,7 +207,7 @@ func TestAnswers(t *testing.T) {
 		want messages.Usage
 	}{
 		"a stream":       {whole, reported(700, 640, 3)},
-		"not to its end": {whole[:len(whole)-1], reported(700, 0, 2)},
+		"not to its end": {whole[:len(whole)-1], reported(700, 0, 3)},
 		"nothing":        {nil, messages.Usage{}},
 		"no tokens": {framed(blank("GenerateResponse").with("chunk",
 			blank("GenerateStreamChunk")).encoded(t)), messages.Usage{}},

@@ -170,9 +170,13 @@ const (
 // usageFields has the numbers of prompt_tokens, completion_tokens and cached_tokens.
 var usageFields = [...][3]int{chunkField: {2, 3, 4}, completeField: {3, 4, 5}}
 
-// Answer reads the token usage in the answers of vLLM's own service, of the methods Generate and Embed. Of several
-// messages the last value of each field counts. A message counts once it is whole. The zero Answer is ready for the
+// Answer reads the token usage in the answers of vLLM's own service, of the methods Generate and Embed. Of the prompt
+// and of cached tokens the last value counts. A message counts once it is whole. The zero Answer is ready for the
 // method Generate; it never allocates. Not for concurrent use.
+//
+// The output of an answer is the sum over its messages: each chunk of a stream tells the tokens that it has itself, and
+// each choice has a message of its own. What completes a choice of a stream tells again of its last chunk, and of an
+// answer that is not streamed, which has no chunks, of all.
 type Answer struct {
 	Embeds bool // the answer is one of the method Embed
 
@@ -180,26 +184,37 @@ type Answer struct {
 	message, part walker
 	lost          bool // the message in hand has a part that is broken
 	kind          int  // of the part in hand: its field
-	found, usage  messages.Usage
+	output        int  // tokens of the part in hand
+	found, told   tokens
+}
+
+// tokens is what messages have told: with those of the message in hand, and of whole ones alone.
+type tokens struct {
+	usage  messages.Usage        // without its output
+	output [len(usageFields)]int // by the kind of the part
 }
 
 // Write looks at the next piece of the body, and keeps nothing of it.
 func (a *Answer) Write(p []byte) { a.frames.write(p, (*answerMessages)(a)) }
 
 // Usage returns what the answer has said so far; NoUsage = nothing.
-func (a *Answer) Usage() messages.Usage { return a.usage }
+func (a *Answer) Usage() messages.Usage {
+	usage := a.told.usage
+	usage.OutputTokens = max(a.told.output[chunkField], a.told.output[completeField])
+	return usage
+}
 
 type answerMessages Answer
 
 func (a *answerMessages) begin() {
-	a.message, a.lost, a.found = walker{}, false, a.usage
+	a.message, a.lost, a.found = walker{}, false, a.told
 }
 
 func (a *answerMessages) piece(p []byte) { a.message.write(p, (*answerFields)(a)) }
 
 func (a *answerMessages) end() {
 	if a.message.whole() && !a.lost {
-		a.usage = a.found
+		a.told = a.found
 	}
 }
 
@@ -207,7 +222,7 @@ type answerFields Answer
 
 func (a *answerFields) varint(num int, v uint64) {
 	if a.Embeds && num == embedTokens {
-		a.found.PromptTokens, a.found.Source = count(v), messages.UsageReported
+		a.found.usage.PromptTokens, a.found.usage.Source = count(v), messages.UsageReported
 	}
 }
 
@@ -218,7 +233,7 @@ func (a *answerFields) hasUsage(num int) bool {
 
 func (a *answerFields) begins(num int) {
 	if a.hasUsage(num) {
-		a.part, a.kind = walker{}, num
+		a.part, a.kind, a.output = walker{}, num, 0
 	}
 }
 
@@ -231,6 +246,7 @@ func (a *answerFields) bytes(num int, p []byte) {
 func (a *answerFields) ends(num int) {
 	if a.hasUsage(num) {
 		a.lost = a.lost || !a.part.whole()
+		a.found.output[num] = count(uint64(a.found.output[num]) + uint64(a.output))
 	}
 }
 
@@ -238,12 +254,12 @@ func (a *answerFields) ends(num int) {
 type answerPart Answer
 
 func (p *answerPart) varint(num int, v uint64) {
-	found, fields := &p.found, &usageFields[p.kind]
+	found, fields := &p.found.usage, &usageFields[p.kind]
 	switch num {
 	case fields[0]:
 		found.PromptTokens = count(v)
 	case fields[1]:
-		found.OutputTokens = count(v)
+		p.output = count(v)
 	case fields[2]:
 		found.CachedTokens = count(v)
 	default:
