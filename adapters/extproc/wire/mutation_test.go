@@ -183,7 +183,7 @@ func (f frames) frame() []byte {
 }
 
 func TestMutations(t *testing.T) {
-	count := 400_000
+	count := 150_000
 	if testing.Short() || underRace() {
 		count = 40_000
 	}
