@@ -149,6 +149,22 @@ func TestFirstTurnComesAtOnce(t *testing.T) {
 	s.cycles[2].Got(messages.Dispatched{Turn: true})
 }
 
+// While nothing waits nothing is computed: no timer is set, and news of room ask nobody.
+func TestEmptyLineIsIdle(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	idle := s.actor.Timers()
+	s.asks(1, tenant("a"), 0)
+	s.turn(1)
+	s.actor.Tell(messages.WaitEnded{Request: 1})
+	s.actor.Advance(time.Hour)
+	s.cycles[1].Told()
+	s.actor.Tell(messages.RoomChanged{})
+	if n := s.actor.Timers(); idle != 0 || n != 0 {
+		t.Errorf("%d timers are set at first, %d once the line is empty again, want none", idle, n)
+	}
+	s.cycles[1].Got()
+}
+
 func TestFullClassIsPassedOver(t *testing.T) {
 	s := newScene(t, flow.Limits{})
 	s.asks(1, tenant("a"), 1)

@@ -13,8 +13,8 @@ func TestWaitThatIsTooLongIsRefused(t *testing.T) {
 		pool []*endpoints.Endpoint
 		want messages.Reason
 	}{
-		"with endpoints":     {nil, messages.TTLExpired},
-		"with an empty pool": {[]*endpoints.Endpoint{}, messages.NoEndpoints},
+		"with endpoints":         {nil, messages.TTLExpired},
+		"D73 with an empty pool": {[]*endpoints.Endpoint{}, messages.NoEndpoints},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := waiting(t)

@@ -77,6 +77,25 @@ func TestSubset(t *testing.T) {
 	}
 }
 
+// With the whole pool to pick from, no hint counts, wherever it stands.
+func TestSubsetThatHasNoEffect(t *testing.T) {
+	for name, sent := range map[string][]*ask{
+		"D50 filter off, no hint":       {qH(last)},
+		"D51 filter off, a hint":        {hint(qH(last), []any{"10.0.0.1:1"})},
+		"D52 filter off, an empty hint": {hint(qH(last), []any{})},
+		"on the body":                   {qH(more), hint(qB("{}", last), "10.0.0.1:1")},
+		"on the trailers":               {qH(more), qB("{}", more), hint(qT(), "10.0.0.1:1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{config: func(c *Config) { c.WholePool = true }})
+			converse(t, r.serve(t), sent...)
+			if got := r.only(t).arrived.Request.Subset; got.Given {
+				t.Errorf("got %v, want none", got)
+			}
+		})
+	}
+}
+
 // Wherever the hint stands, it counts in each mode in which it can come before the pick: with or without a body.
 func TestSubsetInEveryMode(t *testing.T) {
 	for name, mode := range map[string]modes{"NONE": none, "STREAMED": streamed, "BUFFERED": whole,

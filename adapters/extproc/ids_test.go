@@ -53,6 +53,35 @@ func TestIDsOfAMegabyteAreCut(t *testing.T) {
 	}
 }
 
+// Two requests with the same x-request-id are two: each cycle hears of its own stream alone.
+func TestRequestsWithOneIDAreTwo(t *testing.T) {
+	r := newRig(setup{})
+	client := r.serve(t)
+	ask := func() *call {
+		c := open(t, client)
+		c.send(qH(last, idLines(1, "same")...))
+		c.receive()
+		return c
+	}
+	first, second := ask(), ask()
+	second.send(rH(last, ":status: 500"))
+	second.finish()
+	cycles := r.started()
+	if len(cycles) != 2 || cycles[0].arrived.Request.ID == cycles[1].arrived.Request.ID {
+		t.Fatalf("%d cycles, want two with ids of their own", len(cycles))
+	}
+	if told := cycles[0].lines(); len(told) > 0 {
+		t.Errorf("the cycle of the first request was told %q of the second one", told)
+	}
+	first.send(rH(last, ":status: 200"))
+	first.finish()
+	for i, want := range []int{200, 500} {
+		if m, ok := cycles[i].list()[0].(messages.ResponseStarted); !ok || m.Status != want {
+			t.Errorf("cycle %d was told %q, want status %d", i, cycles[i].lines(), want)
+		}
+	}
+}
+
 // Nothing else of such ids is held while their requests wait.
 func TestIDsOfAMegabyteAreNotHeld(t *testing.T) {
 	const streams, most = 24, 24 << 20 // of ids, each stream sends 7 MB

@@ -293,3 +293,27 @@ func TestClientDeadline(t *testing.T) {
 		t.Errorf("got %v, want the deadline", err)
 	}
 }
+
+// A stream has the one goroutine that gRPC gives it, from its first message to its last.
+func TestStreamHasOneGoroutine(t *testing.T) {
+	const streams = 20
+	r := newRig(setup{})
+	client := r.serve(t)
+	for range streams {
+		c := open(t, client)
+		c.send(qH(last), rH(more, ":status: 200"))
+		c.receive()
+		c.receive()
+	}
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	n := 0
+	for of := range strings.SplitSeq(string(stacks), "\n\n") {
+		if strings.Contains(of, "extproc.(*Server).") || strings.Contains(of, "extproc.(*stream).") {
+			n++
+		}
+	}
+	if n != streams {
+		t.Errorf("%d streams have %d goroutines", streams, n)
+	}
+}

@@ -354,7 +354,7 @@ func TestStatusOfWaits(t *testing.T) {
 		reason string
 	}{
 		"D70 no capacity":             {messages.NoCapacity, 429, "rejected-saturated"},
-		"D71 D73 D74 no endpoints":    {messages.NoEndpoints, 503, "rejected-no-endpoints"},
+		"D71 D74 no endpoints":        {messages.NoEndpoints, 503, "rejected-no-endpoints"},
 		"D72 D78 D79 waited too long": {messages.TTLExpired, 429, "rejected-ttl-expired"},
 		"D75 D80 D81 client gone":     {messages.ClientGone, 0, "rejected-context-cancelled"},
 		"D76 D77 shutting down":       {messages.ShuttingDown, 503, "rejected-shutting-down"},

@@ -15,7 +15,7 @@ func (st *stream) onRequestHeaders(e event) error {
 	}
 	facts := &st.request.facts
 	facts.read(&st.in, st.under.Headers, st.policy())
-	facts.readSubset(&st.in)
+	st.readSubset()
 	facts.aside.forced = facts.aside.endpoint != "" && (fromLoopback(&st.in) || st.srv.accepts(facts.aside.token))
 	if st.request.phase == requestAsking {
 		if models := st.models(); len(models) > 0 {
@@ -94,9 +94,16 @@ func (st *stream) onRequestBody(e event) error {
 	return st.gather(e)
 }
 
+// readSubset reads the subset hint of a message, if it has one that counts.
+func (st *stream) readSubset() {
+	if !st.srv.cfg.WholePool {
+		st.request.facts.readSubset(&st.in)
+	}
+}
+
 // gather takes a chunk of the body that the pick waits for, and asks for the pick once the body is whole.
 func (st *stream) gather(e event) error {
-	st.request.facts.readSubset(&st.in)
+	st.readSubset()
 	st.request.door.waited = 0
 	if failed := st.take(); failed.Reason != messages.NoReason {
 		return st.refuseNow(failed)
@@ -153,7 +160,7 @@ func (st *stream) onRequestTrailers() error {
 	if st.request.phase == requestEnded { // the pick was sent before
 		return st.send(func(r *wire.Response) { r.SetEmptyTrailers(wire.RequestDirection) })
 	}
-	st.request.facts.readSubset(&st.in)
+	st.readSubset()
 	return st.ask(trailersCame)
 }
 

@@ -233,3 +233,23 @@ func TestRequestSaysWhetherItsAnswerIsShown(t *testing.T) {
 		}
 	}
 }
+
+// The status of a response is that of the proxy, whatever the server calls one.
+func TestStatusIsTheProxys(t *testing.T) {
+	for name, tc := range map[string]struct {
+		sent []string
+		want int
+	}{
+		"an error": {[]string{":status: 500", "status: 200"}, 500},
+		"no error": {[]string{":status: 200", "status: 500"}, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{})
+			converse(t, r.serve(t), qH(last), rH(last, tc.sent...))
+			m, ok := r.only(t).list()[0].(messages.ResponseStarted)
+			if !ok || m.Status != tc.want {
+				t.Errorf("told %q, want status %d", r.only(t).lines(), tc.want)
+			}
+		})
+	}
+}

@@ -98,6 +98,7 @@ type Config struct {
 	WaitOtherModes time.Duration
 	ResponseIdle   time.Duration // between two signs of life of the response; the cycle enforces it
 	WholeRequest   time.Duration // from the request's headers to the end of the response
+	WholePool      bool          // subset hints have no effect
 	Metrics        *Metrics
 }
 

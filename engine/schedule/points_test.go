@@ -154,6 +154,29 @@ func TestPluginsRefuseRequests(t *testing.T) {
 	}
 }
 
+// Of several plugins that would refuse a request the first one's reason is the answer.
+func TestFirstRefusalCounts(t *testing.T) {
+	const picked = "pre-request 10.0.0.0:80 10.0.0.0:80 of 1, kept 1"
+	refuse := func(why messages.Reason, detail string) map[string]schedule.Refusal {
+		return map[string]schedule.Refusal{picked: {Reason: why, Detail: detail}}
+	}
+	for name, c := range map[string]struct{ first, second messages.Reason }{
+		"D86 two plugins refuse after the pick": {messages.InvalidRequest, messages.NoCapacity},
+		"D94 two plugins refuse for capacity":   {messages.NoCapacity, messages.NoCapacity},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, calls := visited(t, 1, &visitor{name: "a", refuses: refuse(c.first, "first")},
+				&visitor{name: "b", refuses: refuse(c.second, "second")})
+			if out := s.served(); out.Reason != c.first || out.Detail != "first" {
+				t.Errorf("%v %q, want %v of the first", out.Reason, out.Detail, c.first)
+			}
+			if last := (*calls)[len(*calls)-1]; last != "a "+picked {
+				t.Errorf("the last call was %s, want that of the first plugin", last)
+			}
+		})
+	}
+}
+
 // Every screener sees all endpoints, no profile picks what one of them dropped, and the record says who did.
 func TestScreenersHoldForAllProfiles(t *testing.T) {
 	s := newPair(t, 4, pair{})

@@ -37,6 +37,9 @@ func TestConfigurations(t *testing.T) {
 			"extractors: [{pluginRef: models-data-extractor}]}]}\n",
 			shown: []string{"pluginRef: metrics-data-source extractors: - pluginRef: core-metrics-extractor",
 				"pluginRef: models-data-source extractors: - pluginRef: models-data-extractor"}},
+		"a source of another name": {file: header + "plugins: [{type: queue-scorer}, {type: metrics-data-source, " +
+			"name: pages}]\ndataLayer: {sources: [{pluginRef: pages}]}\n", shown: []string{
+			"sources: - pluginRef: pages extractors: - pluginRef: core-metrics-extractor requestHandler:"}},
 		"E21 E23 names before their plugins": {file: header + `plugins:
 - {type: disagg-profile-handler, parameters: {deciders: {prefill: late}}}
 - {type: always-disagg-pd-decider, name: late}

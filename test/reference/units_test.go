@@ -95,6 +95,13 @@ func TestUsageOfStreams(t *testing.T) {
 		"D39 the end by itself": {[]string{usage, end}, 7, 10},
 		"D40 content before":    {[]string{content, usage, end}, 7, 10},
 		"D41 none":              {[]string{content, end}, 0, 0},
+		"no space":              {[]string{strings.Replace(usage, "data: ", "data:", 1) + end}, 7, 10},
+		"an event in pieces":    {[]string{content, usage[:50], usage[50:70], usage[70:], end}, 7, 10},
+		// The reference counts these events, and so makes of them 3, 1, 2 and 0.
+		"D107 two events, one, and the end":   {[]string{content + content, content, end}, 0, 0},
+		"D108 a cut event":                    {[]string{content + content[:20]}, 0, 0},
+		"D109 an event cut behind its prefix": {[]string{content + "data: ", content[len("data: "):], end}, 0, 0},
+		"D110 JSON":                           {[]string{`{"choices":[{"text":"a"}]}`}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tokens := func() [2]float64 {
@@ -171,4 +178,28 @@ func TestFiltersThatLeaveNone(t *testing.T) {
 			t.Errorf("got %+v, want 503 rejected-no-endpoints", got)
 		}
 	})
+}
+
+// A request without a body is picked for as any other: by the roles of servers, and by the subset that the proxy names.
+func TestRequestsWithoutABody(t *testing.T) {
+	t.Parallel()
+	p := setup{config: disaggregated(""), pods: roles, unread: true}.serve(t)
+	list := request{headers: []string{":method: GET", ":path: /v1/models", ":authority: models"}}
+	for range 20 {
+		if got := p.open(t).ask(list); !slices.Contains(p.pods[2:], got.picked) {
+			t.Fatalf("picked %s, want a decode server", got.picked)
+		}
+	}
+	for _, tc := range []struct {
+		subset []string
+		picked string
+		status int
+	}{{p.pods[3:], p.pods[3], 0}, {p.pods[:1], "", 503}} {
+		list.subset = tc.subset
+		for range 5 {
+			if got := p.open(t).ask(list); got.picked != tc.picked || got.status != tc.status {
+				t.Fatalf("subset %v: got %+v, want %q and %d", tc.subset, got, tc.picked, tc.status)
+			}
+		}
+	}
 }

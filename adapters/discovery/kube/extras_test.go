@@ -2,6 +2,8 @@ package kube
 
 import (
 	"net/http"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -184,7 +186,12 @@ func TestExtrasThatMakeNoSense(t *testing.T) {
 			kind = modelRewrites
 		}
 		o := &object{ObjectMeta: metav1.ObjectMeta{Name: "o"}, Spec: []byte(`{"poolRef":{"name":"llama"}` + rest)}
+		before := o.DeepCopyObject().(*object)
+		before.Spec = slices.Clone(o.Spec)
 		e, err := extraOf(kind, o, Pool{Name: "llama", Group: DefaultGroup})
+		if !reflect.DeepEqual(o, before) {
+			t.Errorf("%s was %s before it was read", o.Spec, before.Spec)
+		}
 		got := ""
 		switch {
 		case err != nil:

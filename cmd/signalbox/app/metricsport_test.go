@@ -3,8 +3,11 @@ package app
 import (
 	"bytes"
 	"path/filepath"
+	"runtime"
+	"runtime/pprof"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Without flags the port is as the reference's without authentication: open, without TLS, and without profiles.
@@ -126,5 +129,19 @@ func TestExplainShowsTokenAndCertificate(t *testing.T) {
 		if got := explain(c.flags...); !strings.Contains(got, c.says) {
 			t.Errorf("%s: %s, want %q", name, got, c.says)
 		}
+	}
+}
+
+// Profiles that are asked for change none of their rates.
+func TestProfilesTakeNoSamples(t *testing.T) {
+	running(t, "--enable-pprof")
+	if rate := runtime.SetMutexProfileFraction(-1); rate != 0 {
+		t.Errorf("the mutex profile takes one of %d events, want none", rate)
+	}
+	blocked := make(chan struct{})
+	time.AfterFunc(time.Millisecond, func() { close(blocked) })
+	<-blocked
+	if n := pprof.Lookup("block").Count(); n != 0 {
+		t.Errorf("the block profile has %d stacks, want none", n)
 	}
 }

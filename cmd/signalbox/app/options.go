@@ -185,6 +185,7 @@ func (o *portOptions) addresses() ([]netip.Addr, error) {
 type pickOptions struct {
 	singleDestination  bool
 	emitScores         bool
+	wholePool          bool          // no subset hint has effect
 	maxEjection        float64       // percent
 	refresh, staleness time.Duration // of samples; with a refresh of 0 the interval follows their cost
 }
@@ -194,6 +195,8 @@ func (o *pickOptions) register(f *pflag.FlagSet) {
 		"answer with one endpoint, as ORIGINAL_DST clusters need")
 	f.BoolVar(&o.emitScores, "emit-endpoint-scores", false, "add the scores of endpoints to the dynamic metadata of "+
 		"a pick: envoy.lb, x-gateway-destination-endpoint-scores")
+	f.BoolVar(&o.wholePool, "disable-endpoint-subset-filter", false, "pick among all endpoints, whatever subset the "+
+		"proxy names")
 	f.Float64Var(&o.maxEjection, "max-ejection-percent", 50,
 		"share of the pool that may be ejected for failing requests, 0 to 100; 0 switches ejection off")
 	f.DurationVar(&o.refresh, "refresh-metrics-interval", 0, "interval of metrics scrapes; 10ms or more; 0 lets it "+

@@ -20,6 +20,7 @@ func (t *tree) serveStreams() {
 		WaitOtherModes: timeLimit(t.opts.queueOtherModes),
 		ResponseIdle:   timeLimit(t.opts.idleTimeout),
 		WholeRequest:   timeLimit(t.opts.requestTimeout),
+		WholePool:      t.opts.wholePool,
 		Metrics:        extproc.NewMetrics(t.registry),
 	}, extproc.Deps{
 		InForce: t.configuration.streams,

@@ -126,7 +126,6 @@ const engineIsFound = "leave it out: the engine is found from its metrics page, 
 var absentFlags = map[string]string{
 	"grpc-max-recv-msg-size":              "--max-body-bytes bounds request bodies, and the messages that carry them",
 	"grpc-max-send-msg-size":              "leave it out: what is sent is never longer than what came",
-	"disable-endpoint-subset-filter":      "leave it out, and send no subset hint where all endpoints may serve",
 	"refresh-prometheus-metrics-interval": "leave it out: the gauges of the pool are computed at each scrape",
 	"enable-grpc-stream-metrics":          "leave it out: the metrics of streams are always there",
 

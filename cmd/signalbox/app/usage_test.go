@@ -23,8 +23,8 @@ func TestCommandLinesThatAreRefused(t *testing.T) {
 			"--endpoints?; see signalbox --help",
 		"sim --prot 1": "unknown flag: --prot, did you mean --port?; see signalbox sim --help",
 		"sim --port":   "flag needs an argument: --port; see signalbox sim --help",
-		"serve --disable-endpoint-subset-filter": "--disable-endpoint-subset-filter: a flag of the reference EPP " +
-			"that is not supported yet; leave it out, and send no subset hint where all endpoints may serve",
+		"serve --grpc-max-send-msg-size 9": "--grpc-max-send-msg-size: a flag of the reference EPP that is not " +
+			"supported yet; leave it out: what is sent is never longer than what came",
 		"envoy-config --enable-grpc-stream-metrics": "--enable-grpc-stream-metrics: a flag of the reference EPP that " +
 			"is not supported yet; leave it out: the metrics of streams are always there",
 		"--refresh-prometheus-metrics-interval 9s": "--refresh-prometheus-metrics-interval: a flag of the reference " +
