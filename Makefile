@@ -123,13 +123,14 @@ kubelab: | need-go ## Build a kube-apiserver for tests, which takes 4 to 10 minu
 
 # Where kubelab cannot be built, as without a network, nothing can be tested, which a line says. make ci fails there.
 .PHONY: kube
-kube: | need-go ## Kubernetes, on a real kube-apiserver, partly behind Envoy; KUBELAB=path CRDS=file; SEED=n FAULTS=n of TestFaults
+kube: | need-go ## Kubernetes, on a real kube-apiserver, partly behind Envoy; RUN=pattern KUBELAB=path CRDS=file REFERENCE_CHART=folder SEED=n FAULTS=n
 	@if ! lab=$${KUBELAB:-$$(test/kubelab/build.sh $(KUBELAB_FOLDER))}; then \
 	  printf '\n%s\n' '*** NO KUBE-APISERVER: it could not be built, and the tests of Kubernetes were left out. ***' >&2; exit 0; \
 	fi; \
 	envoy=$$($(FETCH)) || true; export KUBELAB="$$lab" ENVOY="$$envoy"; \
 	$(GO) test -count=1 -v -timeout 30m -parallel 8 ./test/kube $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults $(FAULTS)) \
-	  $(if $(CRDS),-crds $(abspath $(CRDS)))
+	  $(if $(RUN),-run '$(RUN)') $(if $(CRDS),-crds $(abspath $(CRDS))) \
+	  $(if $(REFERENCE_CHART),-reference-chart $(abspath $(REFERENCE_CHART)))
 
 # It is kept like kubelab, and left out where it cannot be built. Envoy Gateway listens on fixed ports of all addresses, so everything
 # runs in a network of its own.

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -115,15 +116,18 @@ func chartSpace(t *testing.T) *space {
 type installed struct {
 	*space
 	deployment object
+	config     object // the ConfigMap; nil is the one in the cluster
 }
 
 // deployed returns the Deployment of the release llama.
 func (s *space) deployed() installed {
 	s.t.Helper()
-	return installed{s, s.must(http.MethodGet, "/apis/apps/v1/namespaces/"+s.name+"/deployments/llama-epp", "", nil)}
+	d := s.must(http.MethodGet, "/apis/apps/v1/namespaces/"+s.name+"/deployments/llama-epp", "", nil)
+	return installed{space: s, deployment: d}
 }
 
-// at returns what stands at a path of the Deployment, such as "spec.replicas".
+// at returns what stands at a path of the Deployment, such as "spec.replicas". An element of a list goes by its place
+// or by its name.
 func (d installed) at(path string) any {
 	d.t.Helper()
 	var here any = map[string]any(d.deployment)
@@ -132,10 +136,14 @@ func (d installed) at(path string) any {
 		case map[string]any:
 			here = v[name]
 		case []any:
-			if name != "0" || len(v) == 0 {
+			i, err := strconv.Atoi(name)
+			if err != nil {
+				i = slices.IndexFunc(v, func(e any) bool { o, _ := e.(map[string]any); return o["name"] == name })
+			}
+			if i < 0 || i >= len(v) {
 				return nil
 			}
-			here = v[0]
+			here = v[i]
 		default:
 			return nil
 		}
@@ -154,7 +162,7 @@ func (d installed) has(want map[string]any) {
 }
 
 // container is what the Deployment runs.
-const container = "spec.template.spec.containers.0."
+const container = "spec.template.spec.containers.epp."
 
 // admitted checks that the API server takes a pod of the Deployment.
 func (d installed) admitted() {
@@ -170,8 +178,10 @@ func (d installed) picker(pod string, further ...string) *picker {
 	d.t.Helper()
 	account := d.at("spec.template.spec.serviceAccountName").(string)
 	folder := d.t.TempDir()
-	config := d.must(http.MethodGet, "/api/v1/namespaces/"+d.name+"/configmaps/"+account, "", nil)
-	for name, text := range config["data"].(map[string]any) {
+	if d.config == nil {
+		d.config = d.must(http.MethodGet, "/api/v1/namespaces/"+d.name+"/configmaps/"+account, "", nil)
+	}
+	for name, text := range d.config["data"].(map[string]any) {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text.(string)), 0o600); err != nil {
 			d.t.Fatal(err)
 		}

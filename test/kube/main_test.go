@@ -26,6 +26,9 @@ var (
 // the projects publish.
 var crds = flag.String("crds", "", "YAML file of CustomResourceDefinitions, in the place of those of testdata")
 
+// referenceChart is the chart of the reference that is upgraded, such as one that its project publishes.
+var referenceChart = flag.String("reference-chart", "testdata/reference", "folder of the reference's chart")
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(run(m))

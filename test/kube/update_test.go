@@ -115,7 +115,7 @@ func (k *kubelet) start(name string, spec map[string]any) {
 	k.must(http.MethodPost, k.pods()+"/"+name+"/binding", "", object{
 		"metadata": object{"name": name}, "target": object{"kind": "Node", "name": "node"},
 	})
-	d := installed{k.space, object{"spec": map[string]any{"template": map[string]any{"spec": spec}}}}
+	d := installed{space: k.space, deployment: object{"spec": map[string]any{"template": map[string]any{"spec": spec}}}}
 	p := &process{name: name, picker: d.picker(name, "--drain-delay=10s", "--drain-timeout=30s")}
 	if seconds, is := d.at(container + "lifecycle.preStop.sleep.seconds").(float64); is {
 		p.pause = time.Duration(seconds) * time.Second

@@ -1,8 +1,11 @@
 package kube
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,8 +37,9 @@ func (p *picker) unhindered() {
 func (s *space) reference(replicas int) {
 	s.t.Helper()
 	s.pod("a", "10.0.0.1", map[string]string{"app": "llama"}, nil)
-	s.mustHelm("install", "llama", "testdata/reference", "--set", "router.modelServers.matchLabels.app=llama",
-		"--set", fmt.Sprint("router.epp.replicas=", replicas))
+	s.mustHelm("install", "llama", *referenceChart, "--set", "router.modelServers.matchLabels.app=llama",
+		"--set", fmt.Sprint("router.epp.replicas=", replicas),
+		"--set", "router.monitoring.prometheus.enabled=true,router.proxy.enabled=false")
 }
 
 // upgraded is a namespace of a cluster that has the definitions of objectives and rewrites, with one of each, of the
@@ -71,7 +75,8 @@ func newUpgraded(t *testing.T, c *cluster) upgraded {
 func withObjects(t *testing.T) *cluster {
 	t.Helper()
 	c := newCluster(t)
-	if err := c.define("testdata/inferenceobjectives.yaml", "testdata/inferencemodelrewrites.yaml"); err != nil {
+	if err := c.define("testdata/inferenceobjectives.yaml", "testdata/inferencemodelrewrites.yaml",
+		"testdata/servicemonitors.yaml"); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -93,7 +98,8 @@ func (u upgraded) keeps(p *picker) {
 	})
 }
 
-// Only the image of the reference's chart is another one: with its arguments, its account and its probes pickers serve.
+// Only the image of the reference's chart is another one, and picks name one address, as its do: with its arguments,
+// its account and its probes pickers serve.
 func TestUpgradeOfTheImageAlone(t *testing.T) {
 	c := withObjects(t)
 	for replicas, name := range map[int]string{1: "alone", 2: "with a standby"} {
@@ -101,12 +107,16 @@ func TestUpgradeOfTheImageAlone(t *testing.T) {
 			s := newUpgraded(t, c)
 			s.reference(replicas)
 			before := s.deployed()
-			s.mustHelm("upgrade", "llama", "testdata/reference", "--reuse-values", "--set", ownImage)
+			s.mustHelm("upgrade", "llama", *referenceChart, "--reuse-values", "--set", ownImage+
+				",router.epp.flags.single-destination=true")
 			d := s.deployed()
-			d.has(map[string]any{
-				container + "image": "registry.example.com/signalbox:v1",
-				container + "args":  before.at(container + "args"),
+			d.has(map[string]any{container + "image": "registry.example.com/signalbox:v1"})
+			args := slices.DeleteFunc(slices.Clone(d.at(container+"args").([]any)), func(a any) bool {
+				return a == "--single-destination=true"
 			})
+			if was := before.at(container + "args"); fmt.Sprint(args) != fmt.Sprint(was) {
+				t.Errorf("the arguments beside --single-destination are %v, were %v", args, was)
+			}
 			first := d.picker("llama-epp-6d5f-a")
 			first.serves("10.0.0.1:8000")
 			first.probed(d, true)
@@ -121,6 +131,76 @@ func TestUpgradeOfTheImageAlone(t *testing.T) {
 			first.unhindered()
 			reader := s.tokenOf("llama-epp") // its chart has Prometheus read with this account
 			first.answers(reader, http.StatusOK)
+			s.pod("b", "10.0.0.2", map[string]string{"app": "llama"}, nil)
+			eventually(t, "of two pods the second is picked too", func() bool {
+				to, _, _ := first.pick()
+				if strings.Contains(to, ",") {
+					t.Errorf("picked %q, want one address, for the proxies of the reference's charts take one", to)
+				}
+				return strings.HasPrefix(to, "10.0.0.2:8000")
+			})
+		})
+	}
+	t.Run("by other values", func(t *testing.T) { takesTheArguments(t, c) })
+}
+
+// rendered is the Deployment that the chart of the reference makes of values, which is not in the cluster.
+func (s *space) rendered(values ...string) installed {
+	s.t.Helper()
+	text := s.mustHelm(append([]string{"template", "llama", *referenceChart, "--set",
+		"router.modelServers.matchLabels.app=llama"}, values...)...)
+	d := installed{space: s}
+	for _, o := range s.documents(text) {
+		var plain object // of the types that an API server's answer has
+		text, err := json.Marshal(o)
+		if err := errors.Join(err, json.Unmarshal(text, &plain)); err != nil {
+			s.t.Fatal(err)
+		}
+		switch about, _ := plain["metadata"].(map[string]any); {
+		case about["name"] != "llama-epp":
+		case plain["kind"] == "Deployment":
+			d.deployment = plain
+		case plain["kind"] == "ConfigMap":
+			d.config = plain
+		}
+	}
+	return d
+}
+
+// takesTheArguments checks that, whatever the values of the reference's chart are, a picker is ready by the arguments
+// and the configuration that it makes of them, by its account, and that its probes find that.
+func takesTheArguments(t *testing.T, c *cluster) {
+	s := newSpace(t, c)
+	s.reference(2)
+	const own = `router.epp.pluginsCustomConfig={"own.yaml":"apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\n` +
+		`plugins: [{type: queue-scorer}]"}`
+	for name, values := range map[string][]string{
+		"as they are": {},
+		"without pool": {"--set", "router.inferencePool.create=false,router.modelServers.targetPorts[0].number=8000," +
+			"router.modelServers.targetPorts[1].number=8001"},
+		"all open": {"--set", "router.tracing.enabled=true,router.monitoring.prometheus.auth.enabled=false," +
+			"router.epp.grpcHealthPort=9103"},
+		"no bodies": {"--set", "router.epp.pluginsConfigFile=payload-agnostic.yaml"},
+		"own file":  {"--set", "router.epp.pluginsConfigFile=own.yaml", "--set-json", own},
+		"sglang":    {"--set", "router.modelServers.type=sglang"},
+		"gRPC":      {"--set", "router.modelServers.protocol=grpc"},
+		"flags": {"--set", "router.epp.flags.v=4,router.epp.flags.secure-serving=false," +
+			"router.epp.flags.health-checking=true,router.epp.flags.metrics-staleness-threshold=5s"},
+		"all serve": {"--set", "router.epp.replicas=2,router.epp.flags.ha-enable-leader-election=false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &space{t: t, cluster: c, name: s.name}
+			d := s.rendered(values...)
+			p := d.picker("llama-epp-6d5f-a")
+			p.ready(true)
+			p.probed(d, true)
+			if got, status, text := p.pick(); !strings.HasPrefix(got, "10.0.0.1:800") && name != "gRPC" {
+				t.Errorf("picked %q, %d %s", got, status, text)
+			}
+			if open, _ := p.read("/metrics", ""); (open == http.StatusOK) != (name == "all open") {
+				t.Errorf("without a token the metrics are answered with %d", open)
+			}
+			p.unhindered()
 		})
 	}
 }
@@ -202,6 +282,26 @@ func TestUpgradeOfTheChart(t *testing.T) {
 	again.serves("10.0.0.1:8000")
 	s.keeps(again)
 	again.unhindered()
+}
+
+// The proxy that a chart of the reference runs by its defaults is not removed unless a value says so.
+func TestUpgradeKeepsTheProxy(t *testing.T) {
+	s := newSpace(t, shared)
+	const label = "router.modelServers.matchLabels.app=llama"
+	s.mustHelm("install", "llama", "testdata/reference", "--set", label)
+	proxy := "spec.template.spec.containers.envoy-proxy.name"
+	upgrade := []string{"upgrade", "llama", chart, "--reset-then-reuse-values", "--set", ownImage}
+	for _, values := range []string{ownImage, "router.proxy.replicas=3"} {
+		_, err := s.helm(append(upgrade, "--set", values)...)
+		if err == nil || !strings.Contains(err.Error(), "router.proxy.enabled: the release runs envoy-proxy, which") {
+			t.Errorf("an upgrade without a proxy, with %s: %v", values, err)
+		}
+	}
+	s.deployed().has(map[string]any{proxy: "envoy-proxy"})
+	s.mustHelm(append(upgrade, "--set", "router.proxy.enabled=false")...)
+	s.deployed().has(map[string]any{proxy: nil, "spec.template.spec.containers.1": nil})
+	s.mustHelm("rollback", "llama", "1")
+	s.deployed().has(map[string]any{proxy: "envoy-proxy"})
 }
 
 func sameUID(a, b object) bool {

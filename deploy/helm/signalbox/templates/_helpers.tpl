@@ -100,6 +100,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{/* What a release of the reference's chart runs beside the picker by its defaults, which no value shows: the proxy, in the pod
+or in a Deployment of its own. */}}
+{{- define "signalbox.proxies" -}}
+{{- $names := list -}}
+{{- range dig "spec" "template" "spec" "containers" list (lookup "apps/v1" "Deployment" .Release.Namespace (include "signalbox.name" .)) -}}
+{{- if ne .name "epp" }}{{ $names = append $names .name }}{{ end -}}
+{{- end -}}
+{{- $proxy := printf "%s-proxy" (.Release.Name | lower | trim | trunc 40) -}}
+{{- if eq .Release.Name (dig "metadata" "annotations" "meta.helm.sh/release-name" "" (lookup "apps/v1" "Deployment" .Release.Namespace $proxy)) -}}
+{{- $names = append $names $proxy -}}
+{{- end -}}
+{{- join " " $names -}}
+{{- end }}
+
 {{/* What a value of the reference's charts comes to here, or of a legacy one: a line each, by its path. */}}
 {{- define "signalbox.refused" -}}
 {{- $r := .Values.router -}}
@@ -117,6 +131,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- if dig "enabled" false (default dict $r.proxy) -}}
 {{- $lines = append $lines "router.proxy.enabled: the chart runs no proxy; `signalbox envoy-config` prints the configuration of an Envoy" -}}
+{{- end -}}
+{{- range $name := ternary list (include "signalbox.proxies" . | splitList " ") (hasKey (default dict $r.proxy) "enabled") | compact -}}
+{{- $lines = append $lines (printf "router.proxy.enabled: the release runs %s, which this chart would remove; have a proxy of your own take the traffic, then set it to false" $name) -}}
 {{- end -}}
 {{- if dig "enabled" false (default dict $r.tokenizer) -}}
 {{- $lines = append $lines "router.tokenizer.enabled: no sidecar is needed, tokens are estimated; see token-producer in deploy/docs/plugins.md" -}}
