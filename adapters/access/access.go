@@ -10,6 +10,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -27,9 +29,9 @@ import (
 const (
 	// keepFor is how long an answer holds, so how long a right that was revoked goes on.
 	keepFor = 10 * time.Second
-	// trustFor is how long a yes holds on while the API server gives no answer, so that the metrics that tell of its
-	// outage can be read.
-	trustFor = time.Hour
+	// trustFor is how long a yes holds on while the API server gives no answer at all, so that the metrics that tell of
+	// its outage can be read. A right that was revoked goes on for so long then.
+	trustFor = 5 * time.Minute
 	// askAgain is how long a question is not asked again after there was no answer.
 	askAgain = time.Second
 	// answerWithin is how long one review may take, with the wait for those before it.
@@ -72,7 +74,8 @@ type Reviews struct {
 
 	mu      sync.Mutex
 	kept    map[question]*entry
-	failing bool
+	failing bool // the last review failed
+	silent  bool // the last review had no answer; then failing is true
 }
 
 // question is what an answer is kept for: whose a token is, or, with a verb and a path, whether its user has that
@@ -100,6 +103,7 @@ type entry struct {
 func New(cfg Config) (*Reviews, error) {
 	c := rest.CopyConfig(cfg.Cluster)
 	c.QPS = -1 // mostAsking and keepFor bound the calls
+	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return once{next} })
 	c.WarningHandler = rest.NoWarnings{}
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	c.UserAgent = cmp.Or(c.UserAgent, "signalbox")
@@ -115,6 +119,19 @@ func New(cfg Config) (*Reviews, error) {
 		cfg: cfg, tokens: tokens.TokenReviews(), rights: rights.SubjectAccessReviews(),
 		asking: make(chan struct{}, mostAsking), kept: map[question]*entry{},
 	}, nil
+}
+
+// once has a client report every status at once. With Retry-After client-go would ask again until the time of a review
+// is over, which then looks as if there had been no answer; askAgain is the pause here.
+type once struct{ next http.RoundTripper }
+
+// RoundTrip is the next one's, without Retry-After.
+func (o once) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := o.next.RoundTrip(r)
+	if err == nil {
+		response.Header.Del("Retry-After")
+	}
+	return response, err
 }
 
 // Decide says whether the bearer of the token in an Authorization header may do something at a path. The verb is an
@@ -189,7 +206,9 @@ func (r *Reviews) answer(q question, ask func(context.Context) (answer, error)) 
 	case r.asking <- struct{}{}:
 		defer func() { <-r.asking }()
 	case <-ctx.Done():
-		return r.keep(e, answer{}, errNoAnswer) // there are too many questions
+	}
+	if ctx.Err() != nil {
+		return r.trust(e) // there are too many questions
 	}
 	got, err := ask(ctx)
 	r.note(err)
@@ -237,51 +256,52 @@ func (r *Reviews) known(e *entry) (a answer, err error, fresh bool) {
 	case !e.found.IsZero() && time.Since(e.found) < keepFor:
 		return e.answer, nil, true
 	case !e.failed.IsZero() && time.Since(e.failed) < askAgain:
-		a, err = e.trusted()
+		a, err = r.trusted(e)
 		return a, err, true
 	}
 	return answer{}, nil, false
 }
 
-// trusted returns a yes that holds on, or that there is no answer.
-func (e *entry) trusted() (answer, error) {
-	if e.answer.yes && time.Since(e.found) < trustFor {
+// trusted returns a yes that holds on, or that there is no answer. The caller holds mu.
+func (r *Reviews) trusted(e *entry) (answer, error) {
+	if e.answer.yes && r.silent && time.Since(e.found) < trustFor {
 		return e.answer, nil
 	}
 	return answer{}, errNoAnswer
 }
 
-// keep keeps an answer, or that there was none, and returns what holds now.
-func (r *Reviews) keep(e *entry, got answer, err error) (answer, error) {
+// trust notes that a question has no answer, and returns what holds now.
+func (r *Reviews) trust(e *entry) (answer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case err == nil:
-		e.answer, e.found, e.failed = got, time.Now(), time.Time{}
-		return got, nil
-	case !away(err):
-		e.answer, e.found = answer{}, time.Time{} // it refuses to say, which is no outage
-	}
 	e.failed = time.Now()
-	return e.trusted()
+	return r.trusted(e)
 }
 
-// away reports whether an error is that the API server cannot answer now, or takes no token of ours, which says nothing
-// of the user's.
-func away(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return true
+// keep keeps the answer of a review, or that there was none, and returns what holds now.
+func (r *Reviews) keep(e *entry, got answer, err error) (answer, error) {
+	if err != nil {
+		return r.trust(e)
 	}
-	const serverErrors = 500
-	return status.Status().Code >= serverErrors || apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.answer, e.found, e.failed = got, time.Now(), time.Time{}
+	return got, nil
+}
+
+// silence reports whether an error is that there was no answer: no connection, or none in time. A status is an answer,
+// also one of an overloaded server, or one that refuses the picker's own token.
+func silence(err error) bool {
+	var status apierrors.APIStatus
+	var exchange *url.Error
+	return (errors.As(err, &exchange) || errors.Is(err, context.DeadlineExceeded)) && !errors.As(err, &status)
 }
 
 // note tells that reviews begin to fail, or fail no more.
 func (r *Reviews) note(err error) {
 	r.mu.Lock()
 	changed := r.failing != (err != nil)
-	r.failing = err != nil
+	r.failing, r.silent = err != nil, silence(err)
 	r.mu.Unlock()
 	if changed && r.cfg.Problem != nil {
 		r.cfg.Problem(err)

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,10 +18,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// What becomes of a review other than a status.
+const (
+	refused = -1 - iota // there is no connection
+	lost                // there is no answer
+	garbled             // the answer is half a document
+)
+
 // cluster answers reviews: tokens of users begin with "of-", and users with rights have one path each.
 type cluster struct {
 	mu     sync.Mutex
-	status int               // of every answer; 0 = it reviews
+	status int               // of every answer, or one of the above; 0 = it reviews
 	rights map[string]string // path by user
 	asked  []string
 }
@@ -42,16 +51,24 @@ func (c *cluster) calls() int {
 // RoundTrip makes cluster the transport of a client: no socket, so that the clock of a test is the only one.
 func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.asked = append(c.asked, r.URL.Path)
+	status, rights := c.status, c.rights
+	c.mu.Unlock()
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Type", "application/json")
 	switch {
-	case c.status == -1:
-		return nil, fmt.Errorf("connection refused")
-	case c.status != 0:
-		w.WriteHeader(c.status)
-		_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d}`, c.status)
+	case status == refused:
+		return nil, syscall.ECONNREFUSED
+	case status == lost:
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	case status == garbled:
+		w.WriteHeader(http.StatusOK)
+		_, _ = w.WriteString("{")
+	case status != 0:
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d}`, status)
 	case r.URL.Path == "/apis/authentication.k8s.io/v1/tokenreviews":
 		var review authentication.TokenReview
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
@@ -70,7 +87,7 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		s := review.Spec
-		review.Status.Allowed = c.rights[s.User] == s.NonResourceAttributes.Path && len(s.Groups) == 1 &&
+		review.Status.Allowed = rights[s.User] == s.NonResourceAttributes.Path && len(s.Groups) == 1 &&
 			s.Extra["key"][0] == "value" && s.NonResourceAttributes.Verb == "get"
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(review)
@@ -156,10 +173,14 @@ func TestAnswersAreKept(t *testing.T) {
 	})
 }
 
-// While the API server gives no answer, who had the right has it for an hour, and nobody else.
+// While there is no answer at all from the API server, a user who had the right keeps it for five minutes, and no other
+// one gets in. Any answer but a success is one: with it no yes holds for more than its ten seconds.
 func TestNoAnswer(t *testing.T) {
 	rights := map[string]string{"anna": "/metrics", "carl": "/metrics"}
-	for status, trusted := range map[int]bool{-1: true, 500: true, 429: true, 503: true, 401: true, 403: false} {
+	for status, trusted := range map[int]bool{
+		refused: true, lost: true, garbled: false,
+		401: false, 403: false, 404: false, 429: false, 500: false, 503: false,
+	} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &cluster{rights: rights}
@@ -171,6 +192,7 @@ func TestNoAnswer(t *testing.T) {
 					}
 				}
 				want("anna", Granted)
+				ends := time.Now().Add(trustFor)
 				want("bert", Forbidden)
 				c.set(status, rights)
 				<-time.After(11 * time.Second)
@@ -186,7 +208,13 @@ func TestNoAnswer(t *testing.T) {
 				if got := problems(); len(got) != 1 || !strings.Contains(got[0], "tokenreviews.authentication.k8s.io") {
 					t.Errorf("told %q, want the review that fails, once", got)
 				}
-				<-time.After(time.Hour)
+				<-time.After(time.Until(ends) - 2*answerWithin - time.Second)
+				if trusted {
+					want("anna", Granted)
+				} else {
+					want("anna", Undecided)
+				}
+				<-time.After(time.Until(ends) + askAgain)
 				want("anna", Undecided)
 				c.set(0, rights)
 				<-time.After(2 * time.Second)
@@ -198,6 +226,66 @@ func TestNoAnswer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An outage that becomes refusals, as when an API server starts again and is not whole yet, ends the trust at once, and
+// for those too whose questions are not asked again yet.
+func TestTrustEndsWithAnAnswer(t *testing.T) {
+	rights := map[string]string{"anna": "/metrics", "carl": "/metrics"}
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{rights: rights}
+		r, _ := newReviews(t, c)
+		all := func(want Verdict) {
+			t.Helper()
+			for _, user := range []string{"anna", "carl"} {
+				if got := r.Decide("Bearer of-"+user, "GET", "/metrics"); got != want {
+					t.Errorf("%s: got %v, want %v", user, got, want)
+				}
+			}
+		}
+		all(Granted)
+		c.set(refused, rights)
+		<-time.After(11 * time.Second)
+		all(Granted)
+		c.set(503, rights)
+		r.Decide("Bearer stranger", "GET", "/metrics")
+		all(Undecided)
+		c.set(0, rights)
+		<-time.After(askAgain)
+		all(Granted)
+	})
+}
+
+// In an outage in which answers are lost, more readers than may ask at a time all keep the right that they had.
+func TestManyReadersOutliveAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{rights: map[string]string{}}
+		for i := range 4 * mostAsking {
+			c.rights[fmt.Sprint(i)] = "/metrics"
+		}
+		r, _ := newReviews(t, c)
+		read := func() (granted int32) {
+			var all sync.WaitGroup
+			var n atomic.Int32
+			for user := range c.rights {
+				all.Go(func() {
+					if r.Decide("Bearer of-"+user, "GET", "/metrics") == Granted {
+						n.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			return n.Load()
+		}
+		read()
+		c.set(lost, c.rights)
+		<-time.After(keepFor)
+		read() // in this one some may be refused, for nothing is known of the outage yet
+		<-time.After(askAgain)
+		if got := read(); int(got) != len(c.rights) {
+			t.Errorf("%d of %d readers are granted", got, len(c.rights))
+		}
+	})
 }
 
 // Any number of strangers takes a bounded memory, and drives out nobody who has the right.
