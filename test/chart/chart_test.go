@@ -302,6 +302,8 @@ func TestChartRefusesValues(t *testing.T) {
 		`router.epp.terminationGracePeriodSeconds=9`:      `router.epp.terminationGracePeriodSeconds: 9 is no more`,
 		`router.epp.autoscaling.enabled=true`:             ``, // with the next one
 		`router.epp.flags.ha-enable-leader-election=true`: `router.epp.autoscaling.enabled: of several pickers`,
+		`router.epp.flags.events=true`:                    `router.epp.flags.events: Events are on the InferencePool`,
+		`router.epp.flags.drain-delay="30.2s"`:            `router.epp.flags.drain-delay: 30.2s is more than flags.drain-timeout, 30s`,
 	}
 	_, problem := render(t, "pool", slices.Sorted(maps.Keys(refused))...)
 	for value, want := range refused {
@@ -324,6 +326,63 @@ func TestValuesThatCarryOver(t *testing.T) {
 		`router.clusterDomain="cluster.local"`, `router.monitoring.provider={"name":"prometheusoperator"}`,
 		`router.monitoring.provider.gmp={"autopilot":false}`, `router.tracing.sampling={"sampler":"always_off"}`,
 		`router.modelServers.targetPortNumber=8000`, `router.epp.flags.allow-experimental-plugins=true`)
+}
+
+// The notes after an installation name each value that is taken and has no effect, and nothing where all have one.
+func TestNotesNameValuesWithoutEffect(t *testing.T) {
+	const title = "Values without effect:\n"
+	// helm template prints no notes, and helm install wants a cluster. So here they are the text of an object.
+	copied := t.TempDir()
+	notesFile, err := os.ReadFile(filepath.Join(folder, "templates", "NOTES.txt"))
+	if err == nil {
+		err = os.CopyFS(copied, os.DirFS(folder))
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(copied, "notes.txt"), notesFile, 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(copied, "templates", "notes.yaml"), []byte("apiVersion: v1\nkind: Notes\n"+
+			"text: |\n{{ tpl (.Files.Get \"notes.txt\") . | indent 2 }}\n"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := func(values ...string) string {
+		args := []string{"template", "llama", copied, "--kube-version", "1.36.0", "--values", "testdata/pool.yaml",
+			"--show-only", "templates/notes.yaml"}
+		for _, v := range values {
+			args = append(args, "--set-json", v)
+		}
+		output, problem, err := helm(t, args...)
+		if err != nil {
+			t.Fatalf("%v: %s", err, problem)
+		}
+		text, _ := of(documents(t, output), "Notes")["text"].(string)
+		if !strings.Contains(text, "Signalbox picks endpoints for the pods with app=llama") {
+			t.Fatalf("no notes in %s", output)
+		}
+		return text
+	}
+	without := map[string]string{
+		`router.tracing.enabled=true`:                           "router.tracing: no spans are sent",
+		`router.clusterDomain="cluster.local"`:                  "router.clusterDomain: no name of a Service is built",
+		`router.modelServers.targetPortNumber=8000`:             "router.modelServers.targetPortNumber: targetPorts count",
+		`router.epp.flags.tracing=false`:                        "router.epp.flags.tracing: taken, without effect",
+		`router.epp.flags.allow-experimental-plugins=true`:      "router.epp.flags.allow-experimental-plugins: taken,",
+		`router.epp.flags.plugin-state-staleness-threshold="1"`: "router.epp.flags.plugin-state-staleness-threshold: ",
+	}
+	_, list, _ := strings.Cut(notes(slices.Sorted(maps.Keys(without))...), title)
+	if got := strings.Count(strings.TrimSpace(list), "\n") + 1; got != len(without) {
+		t.Errorf("%d lines, want %d:\n%s", got, len(without), list)
+	}
+	for value, want := range without {
+		if !strings.Contains("\n"+list, "\n"+want) {
+			t.Errorf("%s: the notes do not say %s:\n%s", value, want, list)
+		}
+	}
+	if text := notes(); strings.Contains(text, title) {
+		t.Errorf("nothing is without effect, and the notes say:\n%s", text)
+	}
 }
 
 // Model servers of gRPC get a parser of it, and the InferencePool says so.

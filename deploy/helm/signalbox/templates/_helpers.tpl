@@ -49,14 +49,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and (eq (include "signalbox.flag" (list . "metrics-endpoint-auth" $auth)) "true") (not (hasKey .Values.router.epp.flags "metrics-token-file")) }}yes{{ end -}}
 {{- end }}
 
-{{/* The seconds of a duration as Go writes it, such as 1m30s, in whole ones. */}}
+{{/* The seconds of a duration as Go writes it, such as 1m30s. */}}
 {{- define "signalbox.seconds" -}}
 {{- $units := dict "h" 3600.0 "m" 60.0 "s" 1.0 "ms" 0.001 -}}
 {{- $sum := 0.0 -}}
 {{- range regexFindAll "[0-9.]+(ms|h|m|s)" . -1 -}}
 {{- $sum = addf $sum (mulf (regexFind "[0-9.]+" .) (get $units (regexFind "[a-z]+" .))) -}}
 {{- end -}}
-{{ ceil $sum | int }}
+{{ $sum }}
 {{- end }}
 
 {{/* The seconds that a leader goes on before it is asked to end, for the pods of an update to start meanwhile. */}}
@@ -66,7 +66,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* The seconds that the end of a pod takes at most, without what Kubernetes adds. */}}
 {{- define "signalbox.end" -}}
-{{ add (include "signalbox.pause" . | int) (include "signalbox.seconds" (include "signalbox.flag" (list . "drain-timeout" "30s")) | int) }}
+{{ add (include "signalbox.pause" . | int) (include "signalbox.seconds" (include "signalbox.flag" (list . "drain-timeout" "30s")) | float64 | ceil | int) }}
 {{- end }}
 
 {{/* The arguments of the picker. */}}
@@ -152,6 +152,14 @@ or in a Deployment of its own. */}}
 {{- end -}}
 {{- if and $r.inferenceObjectives (not $r.inferencePool.create) -}}
 {{- $lines = append $lines "router.inferenceObjectives: an objective names an InferencePool, which router.inferencePool.create: false does without" -}}
+{{- end -}}
+{{- if and (eq (include "signalbox.flag" (list . "events" "false")) "true") (not $r.inferencePool.create) -}}
+{{- $lines = append $lines "router.epp.flags.events: Events are on the InferencePool, which router.inferencePool.create: false does without" -}}
+{{- end -}}
+{{- $drain := include "signalbox.flag" (list . "drain-timeout" "30s") -}}
+{{- $delay := include "signalbox.flag" (list . "drain-delay" "0s") -}}
+{{- if gt (include "signalbox.seconds" $delay | float64) (include "signalbox.seconds" $drain | float64) -}}
+{{- $lines = append $lines (printf "router.epp.flags.drain-delay: %s is more than flags.drain-timeout, %s, of which it is a part" $delay $drain) -}}
 {{- end -}}
 {{- range $flag, $value := dict "grpc-port" "router.epp.extProcPort" "grpc-health-port" "router.epp.grpcHealthPort" "config-file" "router.epp.pluginsConfigFile" "config-text" "router.epp.pluginsConfig" -}}
 {{- if hasKey $r.epp.flags $flag }}{{ $lines = append $lines (printf "router.epp.flags.%s: use %s" $flag $value) }}{{ end -}}
