@@ -68,7 +68,13 @@ func TestREADMEOnKubernetes(t *testing.T) {
 
 	p := d.picker("llama-epp-6d5f-a")
 	p.serves("127.0.0.1:8000")
-	operator, _ := s.reader("operator", "/debug/*", "/metrics")
+	var paths []string
+	for _, word := range readmeCommand(t, "kubectl create clusterrole ") {
+		if path, isPath := strings.CutPrefix(word, "--non-resource-url="); isPath {
+			paths = append(paths, strings.Trim(path, "'"))
+		}
+	}
+	operator, _ := s.reader("operator", paths...)
 	token := t.TempDir() + "/token"
 	if err := os.WriteFile(token, []byte(operator), 0o600); err != nil {
 		t.Fatal(err)
