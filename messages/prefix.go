@@ -55,6 +55,7 @@ type ReportedPrompt struct {
 	API          API  // of the answer; servers may report cached tokens in some forms of answers alone
 	Stream       bool // the answer was server-sent events
 	PromptTokens int  // at least 1
+	Media        int  // images, sounds and files in the prompt, whose tokens are not told by their bytes
 	CachedTokens int  // of these
 	CachedKnown  bool // CachedTokens was reported, be it 0
 }

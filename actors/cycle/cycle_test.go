@@ -28,7 +28,7 @@ func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
 	})
 	s.stream.Got()
 	s.prefix.Got(messages.PromptEnded{Request: 7, Prompt: messages.ReportedPrompt{Stream: true, PromptTokens: 9,
-		CachedTokens: 3, CachedKnown: true}})
+		Media: 1, CachedTokens: 3, CachedKnown: true}})
 	r := s.over(messages.NoReason)
 	if r.Status != 200 || r.Served != first || r.ResponseBytes != 9 || r.Usage.OutputTokens != 4 ||
 		r.FirstToken != 2*time.Second ||

@@ -164,7 +164,8 @@ func (c *Cycle) withdrawPrompt(ctx runtime.Context[messages.CycleMsg]) {
 		if usage := &c.rec.Usage; usage.Source == messages.UsageReported && usage.PromptTokens > 0 {
 			m.Prompt = messages.ReportedPrompt{
 				API: c.req.Form.API, Stream: c.req.Stream,
-				PromptTokens: usage.PromptTokens, CachedTokens: usage.CachedTokens, CachedKnown: usage.CachedKnown,
+				PromptTokens: usage.PromptTokens, Media: c.req.Media, CachedTokens: usage.CachedTokens,
+				CachedKnown: usage.CachedKnown,
 			}
 		}
 		tell[messages.PrefixMsg](c, ctx, c.deps.Prefix, toPrefix, m)

@@ -28,7 +28,7 @@ var (
 	first, second = endpoint(0, 1, "10.0.0.1:8000"), endpoint(1, 2, "10.0.0.2:8000")
 	hello         = messages.Request{
 		ID: 7, ClientID: "mine", Model: "m", Salt: "s", Stream: true, PromptTokens: 12, BodyBytes: 100,
-		Blocks: messages.ListOf[uint64](1, 2),
+		Blocks: messages.ListOf[uint64](1, 2), Media: 1,
 	}
 	line = messages.FlowKey{Fairness: messages.DefaultFairness}
 )

@@ -1,6 +1,8 @@
 package prefix
 
 import (
+	"math"
+
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -24,6 +26,13 @@ import (
 //
 // Servers evict what they used the longest time ago, as the index does. So a miss means that all that was used before
 // the lost prompt is lost, too. Misses without such a hit between them mean that all is.
+//
+// Three misses which no single loss explains, because the server computed each of the prompts after the miss before,
+// say that it drifts: it does not find again what it computes. Its chat template may put the time before every prompt,
+// or its cache be too small for any to stay. Such a miss is one of a prompt that the index held nearly whole, so that
+// few tokens do not explain it: what is left of it has fewer bytes. A server that drifts gets no credit: all that is
+// entered for it goes with the next answer. The drift ends with a prompt of which half was cached, and more than of
+// those of the misses.
 //
 // A server that never reported a cached token in answers of a form may not report them at all, or always write 0, and
 // is not audited by such answers. Once it has, an answer without them says that none were cached, unless another answer
@@ -52,13 +61,39 @@ type audit struct {
 	answers    int     // with reports, since the first miss of the row
 	first      uint64  // the stamp of the first miss of the row
 	newest     uint64  // the last use of the most recently used prompt among the misses of the row
+	drift
 }
 
-// Misses in a row from which blocks are dropped, and answers since the first of at least two.
+// drift is what says that a server drifts.
+type drift struct {
+	losses int    // that explain all misses which few tokens do not, at least
+	last   uint64 // the stamp of the miss that showed the last one
+	most   int    // cached tokens of such a miss
+}
+
+func (d *drift) is() bool { return d.losses >= lossesOfDrift }
+
+// miss notes a miss of a prompt that was last used by that stamp, which few tokens do not explain.
+func (d *drift) miss(used, stamp uint64, cached int) {
+	if d.losses == 0 || used >= d.last {
+		d.losses, d.last = d.losses+1, stamp
+	}
+	d.most = max(d.most, cached)
+}
+
+// hit notes what was cached of a prompt of so many tokens.
+func (d *drift) hit(cached, tokens int) {
+	if cached > d.most && 2*cached >= tokens {
+		*d = drift{}
+	}
+}
+
+// Misses in a row from which blocks are dropped, answers since the first of at least two, and losses.
 const (
 	missesOfOlder = 2
 	missesOfAll   = 6
 	answersOfAll  = 12
+	lossesOfDrift = 3 // one after the other
 )
 
 // leastTokens is how many tokens a prompt must have in the index to be audited: with fewer, the last block of a server
@@ -68,7 +103,7 @@ const leastTokens = 128
 const (
 	firstPerBlock = 48.0 // tokens of a block of 256 bytes until hits tell: more than a large vocabulary leaves of prose
 	leastPerBlock = 16.0
-	mostPerBlock  = 256.0     // one a byte
+	mostPerBlock  = 256       // one a byte
 	earlyShare    = 1.0 / 32  // of the difference by which perBlock follows hits with more
 	lateShare     = 1.0 / 256 // likewise, once there were fewer
 	mostGrain     = 1024      // a server has no larger blocks, though all prompts so far may have been longer multiples
@@ -132,6 +167,7 @@ type verdict struct {
 	judged              bool
 	predicted, reported int    // cached tokens
 	drop                uint64 // what was last used by this stamp is lost; 0 = nothing is
+	drifts              bool   // the server gets no credit
 }
 
 // judge takes what a server reported of a prompt. blockTokens is how many tokens its own blocks have; 0 = it is not
@@ -139,12 +175,13 @@ type verdict struct {
 func (a *audits) judge(p *placement, m messages.ReportedPrompt, blockTokens int) verdict {
 	of := a.at(p.endpoint)
 	if !of.reported(m) {
-		return verdict{}
+		return verdict{drifts: of.is()}
 	}
 	blocks := p.expected.blocks
 	// A prompt has a part of a block more than the index counts, at most.
 	predicted := m.PromptTokens * blocks / (p.prompt.Blocks.Len() + 1)
-	expected := min(predicted, int(float64(blocks)*of.perBlock))
+	sure := p.sure(m)
+	expected := max(min(predicted, int(float64(blocks)*of.perBlock)), sure)
 	if blockTokens == 0 {
 		blockTokens = min(of.grain, mostGrain)
 	}
@@ -152,9 +189,14 @@ func (a *audits) judge(p *placement, m messages.ReportedPrompt, blockTokens int)
 		judged: expected >= max(leastTokens, 2*blockTokens), predicted: predicted, reported: m.CachedTokens,
 	}
 	hit, each := 2*m.CachedTokens >= expected, float64(m.CachedTokens)/float64(max(blocks, 1))
+	of.drift.hit(m.CachedTokens, m.PromptTokens)
 	switch {
 	case hit && expected >= leastTokens:
 		of.hit(p, each)
+	case v.judged && !hit && 2*m.CachedTokens < sure:
+		of.drift.miss(p.expected.used, p.entry.Stamp, m.CachedTokens)
+		of.miss(p, of.perBlock) // it does not say that there are fewer
+		v.drop = of.older()
 	case v.judged && !hit:
 		of.miss(p, each)
 		v.drop = of.older()
@@ -162,7 +204,19 @@ func (a *audits) judge(p *placement, m messages.ReportedPrompt, blockTokens int)
 	if all := of.all(); all > 0 {
 		v.drop = all
 	}
+	if v.drifts = of.is(); v.drifts {
+		v.drop = math.MaxUint64
+	}
 	return v
+}
+
+// sure returns how many tokens were in what the index held of a prompt, at least: the rest of it, less than a block
+// among it, has no more tokens than bytes. It is 0 of a prompt with media, and where a report may be missing.
+func (p *placement) sure(m messages.ReportedPrompt) int {
+	if m.Media > 0 || !m.CachedKnown {
+		return 0
+	}
+	return max(m.PromptTokens-(p.prompt.Blocks.Len()+1-p.expected.blocks)*mostPerBlock, 0)
 }
 
 // reported notes in what form an answer reports cached tokens. It returns whether the answer does.
@@ -249,6 +303,8 @@ func (of *audit) all() uint64 {
 		return 0
 	}
 	first := of.first
-	*of = audit{generation: of.generation, perBlock: firstPerBlock}
+	// A form of answers that has told of none by a 0 would tell of some, too.
+	*of = audit{generation: of.generation, perBlock: firstPerBlock, reports: of.reports & of.zeros, zeros: of.zeros,
+		drift: of.drift}
 	return first - 1
 }

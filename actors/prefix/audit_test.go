@@ -26,6 +26,8 @@ type server struct {
 	reports bool     // answers have cached tokens
 	omits   bool     // not if there are none
 	tokens  int      // of a block; 0 = blockTokens
+	drifts  bool     // it renders each prompt anew behind the first kept blocks, so that it finds no more of it
+	kept    int
 }
 
 // serve answers a prompt. It returns the tokens that were cached.
@@ -47,7 +49,7 @@ func (s *server) serve(blocks []uint64) messages.ReportedPrompt {
 // lead returns how many lead blocks of a prompt it holds.
 func (s *server) lead(blocks []uint64) int {
 	for i, b := range blocks {
-		if !slices.Contains(s.holds, b) {
+		if !slices.Contains(s.holds, b) || s.drifts && i >= s.kept {
 			return i
 		}
 	}
@@ -151,6 +153,83 @@ func TestLostCacheIsNoticedWithin20Requests(t *testing.T) {
 				t.Errorf("once all came again: credit for %d blocks, %d of them wrong", all, wrong)
 			}
 		})
+	}
+}
+
+// A server begins to render prompts otherwise each time, from some block on. Within 20 requests it has no wrong credit,
+// and gets none until it finds again what it computed. Then the credit is back.
+func TestDriftIsNoticedWithin20Requests(t *testing.T) {
+	const talks = 8
+	for name, c := range map[string]struct {
+		kept, tokens int
+		next         func(a *audited, i int) int
+	}{
+		"in front":        {0, 64, func(_ *audited, i int) int { return i % talks }},
+		"in front, drawn": {0, 64, func(a *audited, _ int) int { return a.chance.IntN(talks) }},
+		"few tokens":      {0, 32, func(_ *audited, i int) int { return i % talks }},
+		"one talk":        {0, 64, func(*audited, int) int { return 0 }},
+		"behind the system's": {systemBlocks, 64,
+			func(a *audited, _ int) int { return a.chance.IntN(talks) }},
+		"behind the system's, new ones in between": {systemBlocks, 64,
+			func(_ *audited, i int) int { return i/2%4 + i%2*1000*(i+1) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAudited(t, server{room: 1 << 20, reports: true, tokens: c.tokens}, talks)
+			a.server.drifts, a.server.kept = true, c.kept
+			drifts := func() bool { return a.servers.Snapshot().ByID(a1).Prefix().Drifts }
+			asked, noticed := 0, 0
+			for ; asked < 20; asked++ {
+				a.asks(c.next(a, asked))
+				if noticed == 0 && drifts() {
+					noticed = asked + 1
+				}
+			}
+			if _, wrong := a.credit(); wrong != 0 || noticed == 0 {
+				t.Fatalf("after %d requests %d blocks are wrong; drift was noticed after %d", asked, wrong, noticed)
+			}
+			t.Logf("noticed after %d requests", noticed)
+			for ; asked < 200; asked++ {
+				a.asks(c.next(a, asked))
+				if _, wrong := a.credit(); wrong != 0 || !drifts() {
+					t.Fatalf("after %d requests %d blocks are wrong, drifts: %t", asked+1, wrong, drifts())
+				}
+			}
+			a.server.drifts = false
+			for range 2 {
+				for n := range talks {
+					a.asks(n)
+				}
+			}
+			if all, wrong := a.credit(); drifts() || wrong != 0 || all != talks*(systemBlocks+talkBlocks) {
+				t.Errorf("once it finds all again: %d blocks, %d of them wrong, drifts: %t", all, wrong, drifts())
+			}
+		})
+	}
+}
+
+// Tokens that the bytes of a prompt do not tell, of a picture behind a long text, are no drift where only the text is
+// cached; without a picture they are, and also where no 0 is reported there is none.
+func TestTokensOfMediaAreNoDrift(t *testing.T) {
+	for name, c := range map[string]struct {
+		report messages.ReportedPrompt
+		drifts bool
+	}{
+		"a picture": {
+			messages.ReportedPrompt{PromptTokens: 9000, Media: 1, CachedTokens: 1900, CachedKnown: true}, false},
+		"text alone": {messages.ReportedPrompt{PromptTokens: 9000, CachedTokens: 1900, CachedKnown: true}, true},
+		"no report":  {messages.ReportedPrompt{PromptTokens: 9000}, false},
+	} {
+		a := newAudited(t, server{room: 1 << 20, reports: true}, 8)
+		c.report.API = messages.ChatAPI
+		for range 6 {
+			a.last++
+			a.place(a.last, a1, messages.ListOf(talk(1)...))
+			a.actor.Tell(messages.PromptServed{Request: a.last, Endpoint: a1})
+			a.actor.Tell(messages.PromptEnded{Request: a.last, Prompt: c.report})
+		}
+		if got := a.servers.Snapshot().ByID(a1).Prefix().Drifts; got != c.drifts {
+			t.Errorf("%s: drifts %t, want %t", name, got, c.drifts)
+		}
 	}
 }
 

@@ -138,7 +138,7 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 func (p *Prefix) audit(of *placement, m messages.ReportedPrompt) {
 	endpoint := p.pool.Snapshot().ByID(of.endpoint)
 	verdict := p.audits.judge(of, m, blockTokens(endpoint))
-	var found endpoints.Audited
+	found := endpoints.Audited{Drifts: verdict.drifts}
 	if verdict.judged {
 		found.PredictedTokens, found.ReportedTokens = uint64(verdict.predicted), uint64(verdict.reported)
 	}

@@ -42,6 +42,7 @@ type PrefixView struct {
 	PredictedTokens uint64 `json:"predicted_tokens"` // which the prefix index held of the prompts
 	ReportedTokens  uint64 `json:"reported_tokens"`  // which the server reported as cached
 	LostBlocks      uint64 `json:"lost_blocks"`      // dropped from the index
+	Drifting        bool   `json:"drifting"`         // it does not find again what it computed, and gets no credit
 }
 
 // SourceView is what a further source, by the name of its plugin, said of an endpoint.
@@ -113,7 +114,7 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 			InflightRequests: e.Counters().Inflight, InflightTokens: e.Counters().Tokens, Picks: e.Picks(),
 		}
 		if found := e.Prefix(); found != (endpoints.Audited{}) {
-			v.Prefix = &PrefixView{found.PredictedTokens, found.ReportedTokens, found.LostBlocks}
+			v.Prefix = &PrefixView{found.PredictedTokens, found.ReportedTokens, found.LostBlocks, found.Drifts}
 		}
 		if s := e.Sample(); s != nil {
 			v.Sample = sampleView(s, now, threshold)

@@ -24,7 +24,7 @@ type collector struct {
 	ready, withoutSeries                                                             *prometheus.Desc
 	queue, running, kv                                                               spread
 	endpointQueue, endpointPicks, endpointFailing, endpointEjected, endpointDegraded *prometheus.Desc
-	prefixPredicted, prefixReported, prefixLost                                      *prometheus.Desc
+	prefixPredicted, prefixReported, prefixLost, prefixDrifting                      *prometheus.Desc
 }
 
 // spread describes the mean and the standard deviation of a number that endpoints report.
@@ -79,6 +79,9 @@ func NewCollector(
 		prefixLost: of("signalbox_endpoint_prefix_lost_blocks_total",
 			"Blocks of the prefix index that were dropped because audits showed that the endpoint had lost them.",
 			"endpoint"),
+		prefixDrifting: of("signalbox_endpoint_prefix_drifting",
+			"1 if the endpoint does not find again what it computed, and has no credit in the prefix index; else 0.",
+			"endpoint"),
 		endpointFailing: of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
 	}
 }
@@ -89,7 +92,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		c.ready, c.withoutSeries, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean,
 		c.kv.deviation,
 		c.endpointQueue, c.endpointPicks, c.endpointFailing, c.endpointEjected, c.endpointDegraded,
-		c.prefixPredicted, c.prefixReported, c.prefixLost,
+		c.prefixPredicted, c.prefixReported, c.prefixLost, c.prefixDrifting,
 	} {
 		ch <- d
 	}
@@ -189,6 +192,11 @@ func (c *collector) prefix(ch chan<- prometheus.Metric, e *endpoints.Endpoint) {
 	counter(c.prefixPredicted, found.PredictedTokens)
 	counter(c.prefixReported, found.ReportedTokens)
 	counter(c.prefixLost, found.LostBlocks)
+	drifting := 0.0
+	if found.Drifts {
+		drifting = 1
+	}
+	ch <- prometheus.MustNewConstMetric(c.prefixDrifting, prometheus.GaugeValue, drifting, string(e.Spec.Address))
 }
 
 // outlier exports whether an endpoint is ejected or degraded.

@@ -204,7 +204,7 @@ func (e *Endpoint) Counters() Counters {
 
 // Prefix returns what audits have found of the endpoint's prefix cache.
 func (e *Endpoint) Prefix() Audited {
-	return Audited{e.prefix.predicted.Load(), e.prefix.reported.Load(), e.prefix.lost.Load()}
+	return Audited{e.prefix.predicted.Load(), e.prefix.reported.Load(), e.prefix.lost.Load(), e.prefix.drifts.Load()}
 }
 
 // Picks returns how many requests were sent to this incarnation.

@@ -95,11 +95,12 @@ func (w WindowWriter) Explain(why learned.Why) { w.window.why.Store(&why) }
 // PrefixWriter is the handle by which the prefix actor, its only holder, counts what audits find of an endpoint.
 type PrefixWriter struct{ *Endpoint }
 
-// AddAudited adds to what audits have found.
+// AddAudited adds to what audits have found, and says whether the endpoint drifts.
 func (w PrefixWriter) AddAudited(a Audited) {
 	w.prefix.predicted.Add(a.PredictedTokens)
 	w.prefix.reported.Add(a.ReportedTokens)
 	w.prefix.lost.Add(a.LostBlocks)
+	w.prefix.drifts.Store(a.Drifts)
 }
 
 // OutlierWriter is the handle by which the outlier actor, its only holder, writes an endpoint's status.

@@ -13,13 +13,11 @@ import (
 // TestEnvoyDropsLostPrefixes: a server loses its prefix cache. Within 20 of its answers the index gives it no credit
 // any more for the prompts of conversations that have not come again, and the metrics and /debug/endpoints show it.
 func TestEnvoyDropsLostPrefixes(t *testing.T) {
-	for name, lose := range map[string]string{"a reset": "/reset_prefix_cache", "a restart": "/sim/restart"} {
+	for name, lose := range map[string][]string{
+		"a reset": {"/reset_prefix_cache"}, "sleep": {"/sleep?level=1", "/wake_up"}, "a restart": {"/sim/restart"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			tokens := filepath.Join(t.TempDir(), "tokens")
-			writeFile(t, tokens, "s3cret\n")
-			servers := simulated(t, 2, append(quick[:len(quick):len(quick)], "--enable-prompt-tokens-details")...)
-			s := startStackWith(t, overrideHostFull, servers, "--forced-endpoint-token-file", tokens)
-			p := &prefixes{stack: s, server: servers[0]}
+			p, other := startPrefixes(t)
 			const all, again = 30, 20
 			for n := range all {
 				p.asks(t, n)
@@ -32,7 +30,10 @@ func TestEnvoyDropsLostPrefixes(t *testing.T) {
 				t.Fatalf("before: %+v", before)
 			}
 
-			p.loses(t, lose, all)
+			for _, path := range lose {
+				change(t, http.MethodPost, "http://"+p.server+path, "")
+			}
+			p.answers(t, all)
 			noticed := 0
 			for n := range again {
 				if p.asks(t, n); noticed == 0 && p.found().lost > 0 {
@@ -51,12 +52,45 @@ func TestEnvoyDropsLostPrefixes(t *testing.T) {
 			if noticed == 0 && !anew || predicted > reported*1.5 {
 				t.Errorf("before %+v, after %d answers %+v, in the end %+v", before, again, after, last)
 			}
-			if lost := s.picker.metric("signalbox_endpoint_prefix_lost_blocks_total", servers[1]); lost != 0 {
+			if lost := p.picker.metric("signalbox_endpoint_prefix_lost_blocks_total", other); lost != 0 {
 				t.Errorf("%v blocks of the other server were dropped", lost)
 			}
 			p.shown(t, last)
 		})
 	}
+}
+
+// TestEnvoySeesDrift: the chat template of a server begins to put the time before every prompt. Within 20 of its
+// answers the index gives it no credit any more, and gives it none while that lasts.
+func TestEnvoySeesDrift(t *testing.T) {
+	p, _ := startPrefixes(t)
+	const talks = 6
+	ask := func(times int) {
+		for n := range times {
+			p.asks(t, n%talks)
+		}
+	}
+	ask(2 * talks)
+	if before := p.found(); before.lost != 0 || before.predicted == 0 || before.drifting != 0 {
+		t.Fatalf("before: %+v", before)
+	}
+	change(t, http.MethodPut, "http://"+p.server+"/sim/faults", `{"render_drift":true}`)
+	ask(20)
+	after := p.found()
+	ask(2 * talks) // of which nothing is predicted
+	last := p.found()
+	t.Logf("after 20 answers %+v, after %d more %+v", after, 2*talks, last)
+	if after.drifting != 1 || last.drifting != 1 || last.predicted != after.predicted || after.lost == 0 {
+		t.Errorf("after 20 answers %+v, in the end %+v", after, last)
+	}
+	p.shown(t, last)
+	change(t, http.MethodDelete, "http://"+p.server+"/sim/faults", "")
+	ask(3 * talks)
+	again := p.found()
+	if again.drifting != 0 || again.predicted == last.predicted {
+		t.Errorf("once it finds prompts again: %+v, before %+v", again, last)
+	}
+	p.shown(t, again)
 }
 
 // prefixes are prompts that all go to one server.
@@ -65,14 +99,19 @@ type prefixes struct {
 	server string
 }
 
-// loses has the server lose its cache, and waits until it answers the conversation n.
-func (p *prefixes) loses(t *testing.T, path string, n int) {
+// startPrefixes also returns the other server of the pool.
+func startPrefixes(t *testing.T) (p *prefixes, other string) {
 	t.Helper()
-	response, err := http.Post("http://"+p.server+path, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response.Body.Close()
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	writeFile(t, tokens, "s3cret\n")
+	servers := simulated(t, 2, append(quick[:len(quick):len(quick)], "--enable-prompt-tokens-details")...)
+	s := startStackWith(t, overrideHostFull, servers, "--forced-endpoint-token-file", tokens)
+	return &prefixes{stack: s, server: servers[0]}, servers[1]
+}
+
+// answers waits until the server answers the conversation n.
+func (p *prefixes) answers(t *testing.T, n int) {
+	t.Helper()
 	eventually(t, 10*time.Second, "the server is back", func() bool {
 		status, _ := get("http://" + p.server + "/health")
 		return status == http.StatusOK && p.status(t, n) == http.StatusOK
@@ -101,13 +140,14 @@ func (p *prefixes) asks(t *testing.T, n int) {
 }
 
 // found is what audits have found of the server.
-type found struct{ predicted, reported, lost float64 }
+type found struct{ predicted, reported, lost, drifting float64 }
 
 func (p *prefixes) found() found {
 	of := func(name string) float64 {
 		return p.picker.metric("signalbox_endpoint_prefix_"+name+"_total", p.server)
 	}
-	return found{of("predicted_tokens"), of("reported_tokens"), of("lost_blocks")}
+	drifting := p.picker.metric("signalbox_endpoint_prefix_drifting", p.server)
+	return found{of("predicted_tokens"), of("reported_tokens"), of("lost_blocks"), drifting}
 }
 
 // shown checks what /debug/endpoints says of it.
@@ -121,6 +161,7 @@ func (p *prefixes) shown(t *testing.T, want found) {
 				Predicted float64 `json:"predicted_tokens"`
 				Reported  float64 `json:"reported_tokens"`
 				Lost      float64 `json:"lost_blocks"`
+				Drifting  bool
 			}
 		}
 	}
@@ -128,7 +169,11 @@ func (p *prefixes) shown(t *testing.T, want found) {
 		t.Fatalf("%v\n%s", err, page)
 	}
 	for _, e := range view.Endpoints {
-		if e.Address == p.server && (found{e.Prefix.Predicted, e.Prefix.Reported, e.Prefix.Lost}) != want {
+		drifting := 0.0
+		if e.Prefix.Drifting {
+			drifting = 1
+		}
+		if e.Address == p.server && (found{e.Prefix.Predicted, e.Prefix.Reported, e.Prefix.Lost, drifting}) != want {
 			t.Errorf("/debug/endpoints has %+v, want %+v", e.Prefix, want)
 		}
 	}

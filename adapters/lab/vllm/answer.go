@@ -33,6 +33,7 @@ type choice struct {
 	sent      int // of these, written to the stream
 	cached    int // tokens
 	ended     batch.Reason
+	closed    bool // the stream has told how it ended
 }
 
 // forward takes note of a sequence's progress. The caller holds the lock.

@@ -42,6 +42,10 @@ type Faults struct {
 	// EngineDiesAfterTokens has EngineDead set when so many tokens have been generated. Default 0: never.
 	EngineDiesAfterTokens int `json:"engine_dies_after_tokens"`
 
+	// RenderDrift has the chat template begin every prompt with a text of its own, such as the time, so that nothing of
+	// it is found in the prefix cache.
+	RenderDrift bool `json:"render_drift"`
+
 	// PageDelay is how long the metrics page takes.
 	PageDelay Span `json:"page_delay"`
 	// PageBytes makes the metrics page at least so long, at most 64 MiB, with series that no reader knows.

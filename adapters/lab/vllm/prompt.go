@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 )
 
 // mediaTokens is what a part of a message counts that is not text.
@@ -40,7 +41,7 @@ func (s *Server) chatPrompt(o object) ([]uint32, *failure) {
 	if len(messages) == 0 {
 		return nil, badRequest("Cannot apply chat template to an empty conversation. Provide at least one message.", "")
 	}
-	prompt := s.tokens.Special(nil, "<|begin|>")
+	prompt := s.tokens.Special(nil, "<|begin|>"+s.drift())
 	if o.has("tools") {
 		prompt = s.tokens.Encode(prompt, string(o["tools"]))
 	}
@@ -59,6 +60,17 @@ func (s *Server) chatPrompt(o object) ([]uint32, *failure) {
 		prompt = s.tokens.Special(prompt, "<|end|>")
 	}
 	return s.tokens.Special(prompt, "<|assistant|>"), nil
+}
+
+// drift returns what a chat template that drifts puts before a prompt, which is another text each time.
+func (s *Server) drift() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.faults.RenderDrift {
+		return ""
+	}
+	s.drawn++
+	return strconv.FormatUint(s.drawn, 10)
 }
 
 // check finds the faults that vLLM refuses. It names one schema, where vLLM goes through all of them.

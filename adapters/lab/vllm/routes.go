@@ -33,6 +33,7 @@ func (s *Server) routes() http.Handler {
 		table["/v1/load_lora_adapter"] = map[string]http.HandlerFunc{"POST": s.onLoadLoRA}
 		table["/v1/unload_lora_adapter"] = map[string]http.HandlerFunc{"POST": s.onUnloadLoRA}
 	}
+	s.sleeping(table)
 	s.control(table)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("x-served-by", s.addr)
@@ -179,8 +180,12 @@ func (s *Server) onMetrics(w http.ResponseWriter, r *http.Request) {
 	b := make([]byte, 0, max(48<<10, wrong.PageBytes+64))
 	s.mu.Lock()
 	s.deliver()
-	b = s.page.Render(b, page.View{Tally: s.core.Tally(), Stats: s.core.Stats(), LoRAs: s.core.LoRAs(),
-		Rejected: s.rejected})
+	stats := s.core.Stats()
+	if s.asleep { // no step brings the queue up to date
+		stats.Running, stats.Waiting, stats.Deferred = 0, 0, 0
+	}
+	b = s.page.Render(b, page.View{Tally: s.core.Tally(), Stats: stats, LoRAs: s.core.LoRAs(),
+		Rejected: s.rejected, Asleep: s.asleep, Level: s.level})
 	s.mu.Unlock()
 	for i := 0; len(b) < wrong.PageBytes; i++ {
 		b = append(strconv.AppendInt(append(b, `sim_padding{n="`...), int64(i), 10), "\"} 0.0\n"...)

@@ -39,6 +39,7 @@ type process struct {
 	adapters []adapter          // in order of loading
 	requests uint64
 	rejected uint64
+	sleep
 }
 
 // ticking wakes the engine when its step ends. At most one alarm counts: stop is nil exactly while alarmAt is zero,
@@ -64,6 +65,7 @@ type misbehaviour struct {
 	faults Faults
 	dice   *rand.Rand
 	turned chan struct{} // closed when the faults change
+	drawn  uint64        // texts of drifting chat templates
 	diesAt uint64        // generated tokens at which the engine dies; 0 = it does not
 }
 

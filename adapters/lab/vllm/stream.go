@@ -103,8 +103,12 @@ func (s *Server) events(b, head []byte, a *answer) ([]byte, bool) {
 			b = append(a.runningUsage(b, 0), ",\"prompt_token_ids\":null,\"prompt_text\":null}\n\n"...)
 		}
 		for c.sent < c.generated && a.stall != 0 {
-			b = s.event(b, head, a, i)
+			c.sent++
+			b = s.event(b, head, a, i, s.tokens.Word(c.key, c.sent-1))
 			a.stall = max(a.stall-1, -1)
+		}
+		if c.ended == batch.Abort && !c.closed {
+			b = s.event(b, head, a, i, "")
 		}
 	}
 	if a.open > 0 || a.stall == 0 {
@@ -118,16 +122,15 @@ func (s *Server) events(b, head []byte, a *answer) ([]byte, bool) {
 	return append(b, "data: [DONE]\n\n"...), true
 }
 
-// event appends the next token of choice i.
-func (s *Server) event(b, head []byte, a *answer, i int) []byte {
+// event appends a word of choice i, the last one that is sent, or without a word that the choice was aborted.
+func (s *Server) event(b, head []byte, a *answer, i int, word string) []byte {
 	c := &a.choices[i]
 	b = append(b, head...)
 	b = append(b, `{"index":`...)
 	b = append(strconv.AppendInt(b, int64(i), 10), a.format.delta...)
-	b = append(append(b, s.tokens.Word(c.key, c.sent)...), a.format.afterDelta...)
-	c.sent++
-	last := c.sent == c.generated && c.ended != batch.Running
-	if last {
+	b = append(append(b, word...), a.format.afterDelta...)
+	last := c.sent == c.generated && c.ended != batch.Running && (c.ended != batch.Abort || word == "")
+	if c.closed = last; last {
 		b = append(append(b, a.format.beforeReason...), c.ended.String()...)
 		b = append(b, a.format.afterReason...)
 	} else {

@@ -29,6 +29,7 @@ const faultHelp = `
   draining                     /health is 200 and each new request 500; open answers end
   engine_dead                  open streams end with an error event and [DONE]; 500 from then on
   engine_dies_after_tokens     the same, once so many tokens were generated
+  render_drift                 each prompt begins with another text, so that none is cached
   page_delay, page_bytes       a slow and a huge metrics page
   page_broken                  "cut", "garbled" or "error"
   restart_every, restart_down  a fresh process so often, after refusing connections for so long
@@ -52,7 +53,7 @@ func newSim() *cobra.Command {
 		Long: "Run simulated vLLM servers, until interrupted. Each prints its address as \"listening HOST:PORT\".\n\n" +
 			"Faults are one JSON object, at the start with --faults, later with PUT /sim/faults; GET shows them, " +
 			"DELETE ends them:\n" +
-			faultHelp + "POST /sim/restart?down=2s restarts at once.",
+			faultHelp + "POST /sim/restart?down=2s restarts at once; POST /sleep and /wake_up are those of vLLM.",
 		Example: "  signalbox sim --count 2 --port 8001\n" +
 			"  signalbox sim --profile vllm-cpu-tiny --faults '{\"error_rate\": 0.1}'",
 		Args: noArgs,

@@ -54,6 +54,7 @@ type Core struct {
 	waiting []*sequence // first come, first served; preempted ones go to the front
 	running []*sequence // in order of admission
 
+	paused  bool // no step begins
 	now     time.Time
 	step    []share // what the step under way computes; empty = none is under way
 	stepEnd time.Time
@@ -139,6 +140,18 @@ func (c *Core) LoRAs() []LoRASets { return c.loras.seen }
 
 // ResetPrefixCache forgets all cached prefixes. False = sequences are running, nothing was done.
 func (c *Core) ResetPrefixCache() bool { return c.kv.reset() }
+
+// Pause keeps the engine from beginning a step until Resume. Sequences wait meanwhile.
+func (c *Core) Pause(now time.Time) {
+	c.run(now)
+	c.paused = true
+}
+
+// Resume ends a pause.
+func (c *Core) Resume(now time.Time) {
+	c.paused = false
+	c.run(now)
+}
 
 // run ends every step that is over by now, and begins those that follow.
 func (c *Core) run(now time.Time) {

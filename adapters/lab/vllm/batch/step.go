@@ -4,7 +4,7 @@ import "time"
 
 // begin plans the next step, if none is under way and there is work.
 func (c *Core) begin() {
-	if len(c.step) > 0 || len(c.running)+len(c.waiting) == 0 {
+	if c.paused || len(c.step) > 0 || len(c.running)+len(c.waiting) == 0 {
 		return
 	}
 	budget, preempted := c.planRunning(c.cfg.MaxBatchedTokens)

@@ -39,6 +39,8 @@ type View struct {
 	batch.Stats
 	LoRAs    []batch.LoRASets
 	Rejected uint64 // requests
+	Asleep   bool
+	Level    int // at which it sleeps, 0 to 2
 }
 
 // labelled is one series of a metric.

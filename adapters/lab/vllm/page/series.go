@@ -52,7 +52,13 @@ func (p *Page) with(name, value string) string {
 }
 
 func zero(*View) float64 { return 0 }
-func one(*View) float64  { return 1 }
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
 
 func (p *Page) queues() {
 	p.gauge("vllm:num_requests_running", "Number of requests in model execution batches.",
@@ -68,9 +74,11 @@ func (p *Page) queues() {
 	p.gauge("vllm:engine_sleep_state",
 		"Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; weights_offloaded "+
 			"= 1 means sleep level 1; discard_all = 1 means sleep level 2.",
-		labelled{p.with("sleep_state", "awake"), one},
-		labelled{p.with("sleep_state", "weights_offloaded"), zero},
-		labelled{p.with("sleep_state", "discard_all"), zero})
+		labelled{p.with("sleep_state", "awake"), func(v *View) float64 { return truth(!v.Asleep) }},
+		labelled{p.with("sleep_state", "weights_offloaded"),
+			func(v *View) float64 { return truth(v.Asleep && v.Level == 1) }},
+		labelled{p.with("sleep_state", "discard_all"),
+			func(v *View) float64 { return truth(v.Asleep && v.Level == 2) }})
 	p.gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.",
 		labelled{p.labels, func(v *View) float64 { return v.KVUsedRatio }})
 }
