@@ -89,7 +89,7 @@ chaos: ## Clients that misbehave and parts that fail, over real streams; SEED=n 
 # -count=1, because Go's cache of results does not know that these tests depend on the simulation and the chaos run.
 .PHONY: planted
 planted: ## Faults in the product's source that the simulation and the chaos run must find
-	$(GO) test -count=1 -v -timeout 60m ./test/planted
+	$(GO) test -count=1 -v -timeout 60m -parallel 4 ./test/planted
 
 .PHONY: conformance
 conformance: ## The table of ext_proc checks

@@ -69,6 +69,6 @@ var chaosFaults = map[string]fault{
 	},
 }
 
-func TestChaosFindsFaultsInTheSource(t *testing.T) {
-	game{test: "TestChaos", command: "go test ./test/chaos -seed 3 -requests 1500"}.finds(t, chaosFaults)
-}
+var chaosGame = game{test: "TestChaos", command: "go test ./test/chaos -seed 3 -requests 1500"}
+
+func TestChaosFindsFaultsInTheSource(t *testing.T) { chaosGame.finds(t, chaosFaults) }

@@ -2,7 +2,6 @@ package planted
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -166,6 +165,9 @@ var contracts = map[string]contract{
 	}, "engine/attributes", "Test"},
 }
 
+// contractTables are all tables of such faults.
+var contractTables = []map[string]contract{contracts, detectors, door, gate, policies, shown, usageLimits}
+
 func TestContractsFindFaultsInTheSource(t *testing.T) { findAll(t, contracts) }
 
 // findAll has the tests of the product find each fault.
@@ -179,26 +181,27 @@ func findAll(t *testing.T, all map[string]contract) {
 	}
 }
 
-// found runs the tests that must find the fault.
+// found runs the tests that must find the fault, until one has.
 func (c *contract) found(t *testing.T) {
 	t.Helper()
-	overlay, err := c.overlay(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"test", "-count=1", "-vet=off", "-overlay", overlay, "-run", "^" + c.fails, "./" + c.tests}
-	if draws(t, c.tests) { // the same every time: whether a fault is found is not left to chance
-		args = append(args, "-rapid.seed=1", "-rapid.nofailfile")
-	}
-	cmd := exec.Command("go", args...)
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
+	args := slices.Concat([]string{"-test.failfast", "-test.run=^" + c.fails}, drawn(t, c.tests))
+	out, err := c.play(t, c.tests, args...)
 	if err == nil {
-		t.Fatalf("%v: nobody noticed", cmd.Args)
+		t.Fatalf("nobody noticed: -run '^%s' ./%s", c.fails, c.tests)
 	}
-	if !strings.Contains(string(out), "--- FAIL: "+c.fails) {
-		t.Errorf("%v did not fail at a test: %v\n%s", cmd.Args, err, out)
+	if !strings.Contains(out, "--- FAIL: "+c.fails) {
+		t.Errorf("-run '^%s' ./%s did not fail at a test: %v\n%s", c.fails, c.tests, err, out)
 	}
+}
+
+// drawn gives the flags of tests that draw what they do: they draw the same every time, for whether a fault is found is
+// not left to chance, and do not look for less that fails too.
+func drawn(t *testing.T, folder string) []string {
+	t.Helper()
+	if !draws(t, folder) {
+		return nil
+	}
+	return []string{"-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s"}
 }
 
 // draws reports whether tests of a folder draw what they do.

@@ -3,6 +3,7 @@ package planted
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -11,18 +12,9 @@ const self = "test/planted/rig_test.go"
 
 // TestFaultsHaveTheirPlace is quick: it plays none of them.
 func TestFaultsHaveTheirPlace(t *testing.T) {
-	for _, faults := range []map[string]fault{simFaults, chaosFaults} {
-		for name, f := range faults {
-			if _, err := f.overlay(t.TempDir()); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-	}
-	for _, table := range []map[string]contract{contracts, detectors, door, gate, policies, shown, usageLimits} {
-		for name, c := range table {
-			if _, err := c.overlay(t.TempDir()); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+	for _, f := range everyFault() {
+		if _, err := f.source(); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -44,7 +36,8 @@ func TestFaultsThatHaveNoPlaceAnyMore(t *testing.T) {
 
 func TestOnlyTheOverlayIsFaulty(t *testing.T) {
 	folder, before := t.TempDir(), read(t, filepath.Join(root, self))
-	list, err := fault{file: self, was: "package planted\n", is: "package faulty\n"}.overlay(folder)
+	f := fault{file: self, was: "package planted\n", is: "package faulty\n"}
+	list, err := f.overlay(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,4 +60,51 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// TestSwitchedOffFaultsAreNotThere runs every test that finds a fault in the switched build, with none acting: that it
+// fails with one would otherwise prove nothing.
+func TestSwitchedOffFaultsAreNotThere(t *testing.T) {
+	finders := map[string][]string{} // by package, how the names begin
+	for _, table := range contractTables {
+		for _, c := range table {
+			finders[c.tests] = append(finders[c.tests], c.fails)
+		}
+	}
+	for folder, names := range finders {
+		t.Run(folder, func(t *testing.T) {
+			t.Parallel()
+			args := slices.Concat([]string{"-test.run=^(" + strings.Join(names, "|") + ")"}, drawn(t, folder))
+			if out, err := playBinary(t, folder, 0, args...); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+	for _, g := range []game{simGame, chaosGame} {
+		folder, args := g.words()
+		t.Run(folder, func(t *testing.T) {
+			t.Parallel()
+			if out, err := playBinary(t, folder, 0, args...); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// TestMostFaultsAreSwitched counts what is built alone, which takes ten times as long.
+func TestMostFaultsAreSwitched(t *testing.T) {
+	s, err := switches()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var alone []string
+	for _, f := range everyFault() {
+		if s.number[f.place()] == 0 {
+			alone = append(alone, f.file+": "+f.was)
+		}
+	}
+	if most := 10; len(alone) > most {
+		t.Errorf("%d faults of %d are built alone, want at most %d:\n%s", len(alone), len(everyFault()), most,
+			strings.Join(alone, "\n"))
+	}
 }
