@@ -59,7 +59,7 @@ type Request struct {
 	OutputTokens int   // the client's limit; 0 = none
 
 	Hints  OutputHints  // of a chat completion
-	Items  List[uint64] // hashes of the media, each once, at most 64; empty = none, or no plugin asks for them
+	Items  List[Medium] // the media, each once, at most 64; empty = there are none, or no plugin asks for them
 	Blocks List[uint64] // chained hashes of the whole prompt blocks, first block first; content only
 	Subset Subset
 	Forced bool // its client, who may, names the only endpoint of Subset: filters and screeners do not apply
@@ -68,6 +68,48 @@ type Request struct {
 	Headers List[HeaderValue]
 
 	Rewrite Rewrite
+}
+
+// Medium is an image, a sound, a video or a file in a message.
+type Medium struct {
+	Hash uint64 // of its data, or of its URL
+	Kind MediumKind
+}
+
+// MediumKind says what a medium is, as far as the keys and types around it tell. The set is closed.
+type MediumKind uint8
+
+const (
+	UnknownMedium MediumKind = iota
+	Image
+	Audio
+	Video
+	File
+
+	MediumKinds // their number
+)
+
+var mediumKindNames = [MediumKinds]string{
+	UnknownMedium: "unknown", Image: "image", Audio: "audio", Video: "video", File: "file",
+}
+
+// String returns the kind's name, as metrics carry it.
+func (k MediumKind) String() string {
+	if k < MediumKinds {
+		return mediumKindNames[k]
+	}
+	return "unknown"
+}
+
+// MediaCounts are numbers of media by their kind.
+type MediaCounts [MediumKinds]int
+
+// Sum returns the number of all.
+func (c MediaCounts) Sum() (n int) {
+	for _, of := range c {
+		n += of
+	}
+	return n
 }
 
 // OutputHints is what a chat completion says of the length of its answer, beside the client's limit.

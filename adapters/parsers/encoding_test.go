@@ -58,8 +58,8 @@ func facts(r messages.Request) messages.Request {
 }
 
 func TestEncodedBodies(t *testing.T) {
-	chat, allow := []byte(chatBody()), cmp.AllowUnexported(messages.List[uint64]{}, messages.List[messages.Address]{},
-		messages.List[messages.HeaderValue]{})
+	chat, allow := []byte(chatBody()), cmp.AllowUnexported(messages.List[uint64]{}, messages.List[messages.Medium]{},
+		messages.List[messages.Address]{}, messages.List[messages.HeaderValue]{})
 	want := parse(t, chatPath, string(chat))
 	cut := func(b []byte, n int) []byte { return b[:len(b)-n] }
 	flip := func(b []byte, at int) []byte {

@@ -44,8 +44,8 @@ func TestByteOrderMarkIsSteppedOver(t *testing.T) {
 			t.Fatalf("%s: no blocks", path)
 		}
 		for name, marked := range map[string]string{"alone": mark + body, "before white space": mark + "\r\n " + body} {
-			allow := cmp.AllowUnexported(messages.List[uint64]{}, messages.List[messages.Address]{},
-				messages.List[messages.HeaderValue]{})
+			allow := cmp.AllowUnexported(messages.List[uint64]{}, messages.List[messages.Medium]{},
+				messages.List[messages.Address]{}, messages.List[messages.HeaderValue]{})
 			if diff := cmp.Diff(want, parse(t, path, marked), allow); diff != "" {
 				t.Errorf("%s, mark %s: without it -, with it +\n%s", path, name, diff)
 			}
@@ -173,7 +173,7 @@ func TestFacts(t *testing.T) {
 			got := parse(t, tt.path, tt.body)
 			if diff := cmp.Diff(tt.want, got, ignoreBlocks,
 				cmp.AllowUnexported(messages.List[messages.Address]{}, messages.List[uint64]{},
-					messages.List[messages.HeaderValue]{})); diff != "" {
+					messages.List[messages.Medium]{}, messages.List[messages.HeaderValue]{})); diff != "" {
 				t.Errorf("body %.300s: facts (-want +got):\n%s", tt.body, diff)
 			}
 		})

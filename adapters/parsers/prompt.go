@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // Marks stand between the parts of a prompt in what is hashed, so that parts which are cut differently do not collide.
@@ -67,7 +69,7 @@ func (r *reader) feed(media bool) bool {
 }
 
 func (r *reader) feedObject() bool {
-	kwargs := r.kwargs
+	kwargs, kind := r.kwargs, r.kind
 	r.kwargs = false
 	r.mark(markOpen, nil)
 	for more := r.open('}'); more; more = r.next('}') {
@@ -86,6 +88,9 @@ func (r *reader) feedObject() bool {
 		if kwargs {
 			r.hint(key)
 		}
+		if r.wantsItems {
+			r.kind = r.kindBehind(key, r.kind)
+		}
 		before, marker := r.promptBytes, isMarker(key) // reading the value may overwrite key
 		if !r.feed(isMedia(key)) {
 			return false
@@ -97,8 +102,37 @@ func (r *reader) feedObject() bool {
 			r.promptBytes = before
 		}
 	}
+	r.kind = kind
 	r.mark(markClose, nil)
 	return r.want == ""
+}
+
+// kindBehind returns of what kind the media are that stand in the value of a key, or, behind a type, beside it. If
+// neither says so, kind is what stands around them.
+func (r *reader) kindBehind(key []byte, kind messages.MediumKind) messages.MediumKind {
+	says := key
+	if string(key) == "type" || string(key) == "media_type" {
+		if r.peek() != '"' {
+			return kind
+		}
+		says = r.body[r.pos+1:]
+	}
+	says = bytes.TrimPrefix(says, []byte("input_"))
+	for _, of := range mediumWords {
+		if bytes.HasPrefix(says, []byte(of.word)) {
+			return of.kind
+		}
+	}
+	return kind
+}
+
+// mediumWords are what keys and types begin with that say what kind of medium they are of.
+var mediumWords = [...]struct {
+	word string
+	kind messages.MediumKind
+}{
+	{"image", messages.Image}, {"audio", messages.Audio}, {"video", messages.Video}, {"file", messages.File},
+	{"document", messages.File},
 }
 
 // hint looks at the value of a key of chat_template_kwargs, which is read next.
@@ -147,7 +181,7 @@ func (r *reader) feedMedia(raw []byte) {
 // maxItems is how many media of a request are told apart.
 const maxItems = 64
 
-// addItem adds the hash of a medium, as it would be decoded, if it is wanted and new.
+// addItem adds a medium, by the hash of its text as it would be decoded, if it is wanted and new.
 func (r *reader) addItem(raw []byte, escaped bool) {
 	if !r.wantsItems || len(r.items) == maxItems {
 		return
@@ -156,8 +190,8 @@ func (r *reader) addItem(raw []byte, escaped bool) {
 	if escaped {
 		sum = xxhash.Sum64String(copyText(raw, true))
 	}
-	if !slices.Contains(r.items, sum) {
-		r.items = append(r.items, sum)
+	if !slices.ContainsFunc(r.items, func(m messages.Medium) bool { return m.Hash == sum }) {
+		r.items = append(r.items, messages.Medium{Hash: sum, Kind: r.kind})
 	}
 }
 

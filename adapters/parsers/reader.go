@@ -23,10 +23,11 @@ type reader struct {
 	hints       messages.OutputHints
 	kwargs      bool // the object that is read next is chat_template_kwargs
 	wantsItems  bool
-	items       []uint64 // hashes of the media, each once, at most maxItems; only with wantsItems
-	tokens      int      // tokens of the prompt's token arrays
-	fed         bool     // the body has messages, or a prompt
-	countKeys   bool     // keys count as prompt text too
+	items       []messages.Medium   // the media, each once, at most maxItems; only with wantsItems
+	kind        messages.MediumKind // of a medium that is read next, as what stands around it tells
+	tokens      int                 // tokens of the prompt's token arrays
+	fed         bool                // the body has messages, or a prompt
+	countKeys   bool                // keys count as prompt text too
 	chunk       [256]byte
 }
 

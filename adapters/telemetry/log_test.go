@@ -244,7 +244,7 @@ func TestStaleSamplesAreToldOfOnceASecond(t *testing.T) {
 	var reg *prometheus.Registry
 	lines := logged(t, func(log *Log) {
 		reg = prometheus.NewRegistry()
-		p := NewPlugins(reg, log.Logger)
+		p := NewPlugins(reg, log.Logger, nil)
 		o := p.Observe(planOf(nil))
 		for range 5 {
 			o.AllStale()

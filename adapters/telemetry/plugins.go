@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -27,10 +28,12 @@ type Plugins struct {
 	shadow *prometheus.CounterVec
 
 	registry prometheus.Registerer
+	media    *media // registered with the first plan that has one who tells of media
 
 	mu        sync.Mutex         // of plans, and of the series that come and go by it
 	plans     map[stepLabels]int // steps of living plans, by series; > 0
 	decisions map[string]*prometheus.CounterVec
+	tellMedia bool
 }
 
 // staleRuns counts the profile runs in which all samples were stale, and logs them at most once a second.
@@ -55,11 +58,12 @@ func (s *staleRuns) note() {
 		zap.Uint64("profile_runs", s.untold.Swap(0)))
 }
 
-// NewPlugins returns the metrics, registered with r. Warnings go to log.
-func NewPlugins(r prometheus.Registerer, log *zap.Logger) *Plugins {
+// NewPlugins returns the metrics, registered with r, of plugins that pick among the endpoints of pool. Warnings go to
+// log.
+func NewPlugins(r prometheus.Registerer, log *zap.Logger, pool func() *endpoints.Snapshot) *Plugins {
 	labels := []string{"extension_point", "plugin_type", "plugin_name"}
 	p := &Plugins{
-		registry: r, plans: map[stepLabels]int{}, decisions: map[string]*prometheus.CounterVec{},
+		registry: r, media: newMedia(pool), plans: map[stepLabels]int{}, decisions: map[string]*prometheus.CounterVec{},
 		took: newDurations(labels),
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_plugin_bad_scores_total",
@@ -96,6 +100,7 @@ type meters struct {
 	took         *tally
 	clamped, nan prometheus.Counter
 	outcomes     []prometheus.Counter // of a plugin that tells how it decided
+	media        *mediaCounts         // of one that tells what it finds of media
 }
 
 // outcomes returns the counters of a filter that tells how it decided. p.mu is held.
@@ -129,6 +134,9 @@ func (p *Plugins) Observe(plan *schedule.Plan) *Observer {
 		s.Meter = len(o.steps)
 		o.steps = append(o.steps, p.meters(labels))
 		series = append(series, labels)
+		if s.Media {
+			o.steps[s.Meter].media = p.mediaOf(labels)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,6 +158,15 @@ func (p *Plugins) Observe(plan *schedule.Plan) *Observer {
 	runtime.AddCleanup(o, p.release, series)
 	plan.Observe(o)
 	return o
+}
+
+// mediaOf returns the counts of a producer that tells what it finds of media. p.mu is held.
+func (p *Plugins) mediaOf(s stepLabels) *mediaCounts {
+	if !p.tellMedia {
+		p.tellMedia = true
+		p.registry.MustRegister(p.media)
+	}
+	return p.media.of(s)
 }
 
 func (p *Plugins) meters(s stepLabels) meters {
@@ -174,6 +191,7 @@ func (p *Plugins) release(series []stepLabels) {
 		p.took.forget(s)
 		p.faults.DeleteLabelValues(s.point, s.typ, s.name, "clamped")
 		p.faults.DeleteLabelValues(s.point, s.typ, s.name, "nan")
+		p.media.forget(s)
 		if s.point == filterPoint {
 			p.forgetDecisions(s.name)
 		}
@@ -192,6 +210,14 @@ func (o *Observer) PluginRan(meter int, took time.Duration) { o.steps[meter].too
 
 // PluginDecided counts a decision of a plugin that tells how it decided.
 func (o *Observer) PluginDecided(meter, outcome int) { o.steps[meter].outcomes[outcome].Inc() }
+
+// MediaAsked counts the media of a request.
+func (o *Observer) MediaAsked(meter int, n messages.MediaCounts) { o.steps[meter].media.asked.add(&n) }
+
+// MediaFound counts those of which the endpoint was sent before.
+func (o *Observer) MediaFound(meter int, at messages.EndpointID, found, of messages.MediaCounts) {
+	o.steps[meter].media.hit(at, &found, &of)
+}
 
 // ScoreClamped counts a score that was out of range.
 func (o *Observer) ScoreClamped(meter int) { o.steps[meter].clamped.Inc() }

@@ -21,7 +21,7 @@ func TestObservingAPluginAllocatesNothing(t *testing.T) {
 		Name: "default", Scorers: []schedule.ScorerStep{{Step: schedule.Step{Type: "queue-scorer", Name: "q"}}},
 		Picker: schedule.PickerStep{Step: schedule.Step{Type: "max-score-picker", Name: "p"}},
 	}}
-	o := NewPlugins(reg, zap.NewNop()).Observe(planOf(profiles))
+	o := NewPlugins(reg, zap.NewNop(), nil).Observe(planOf(profiles))
 	meter := profiles[0].Scorers[0].Meter
 	n := testing.AllocsPerRun(99, func() {
 		o.PluginRan(meter, time.Microsecond)
@@ -43,7 +43,7 @@ func TestObservingAPluginAllocatesNothing(t *testing.T) {
 func TestDurationsAreThoseOfTwoHistograms(t *testing.T) {
 	labels := []string{"extension_point", "plugin_type", "plugin_name"}
 	got, want := prometheus.NewRegistry(), prometheus.NewRegistry()
-	p := NewPlugins(got, zap.NewNop())
+	p := NewPlugins(got, zap.NewNop(), nil)
 	fine := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "signalbox_plugin_duration_seconds",
 		Help: pluginHelp, Buckets: fineBounds}, labels)
 	coarse := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "llm_d_epp_plugin_duration_seconds",
@@ -88,7 +88,7 @@ func planOf(profiles []schedule.Profile) *schedule.Plan {
 // second has replaced it.
 func TestSeriesLastAsLongAsAPlanNamesThem(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	p := NewPlugins(reg, zap.NewNop())
+	p := NewPlugins(reg, zap.NewNop(), nil)
 	plan := func(scorer string) *schedule.Plan {
 		return planOf([]schedule.Profile{{
 			Scorers: []schedule.ScorerStep{{Step: schedule.Step{Type: scorer, Name: scorer}}},
@@ -184,7 +184,7 @@ func (f teller) Filter(in *schedule.Input, _ []bool) { in.Decided(f.outcome) }
 // How a filter decided is counted by its name, as long as a plan names it. Two plans share the counters.
 func TestDecisionsAreCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	p := NewPlugins(reg, zap.NewNop())
+	p := NewPlugins(reg, zap.NewNop(), nil)
 	plan := func(name string) *schedule.Plan {
 		return planOf([]schedule.Profile{{
 			Filters: []schedule.FilterStep{{Step: schedule.Step{Type: "t", Name: name}, Filter: teller{}}},

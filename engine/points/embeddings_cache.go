@@ -47,16 +47,25 @@ func (c *EmbeddingsCache) Produce(in *schedule.Input, out *schedule.Produced) {
 	if items.Len() == 0 {
 		return
 	}
+	var all messages.MediaCounts
+	for j := range items.Len() {
+		all[items.At(j).Kind]++
+	}
+	out.MediaAsked(all)
 	for i, server := range in.Candidates().All() {
-		sent, n := c.media.Of(view, server.ID()), 0
+		sent, found := c.media.Of(view, server.ID()), messages.MediaCounts{}
 		for j := range items.Len() {
-			if sent.Has(items.At(j)) {
-				n++
+			if m := items.At(j); sent.Has(m.Hash) {
+				found[m.Kind]++
 			}
 		}
-		out.Set(0, i, float64(n)/float64(items.Len()))
+		out.MediaFound(i, found, all)
+		out.Set(0, i, float64(found.Sum())/float64(items.Len()))
 	}
 }
+
+// TellsMedia says that Produce counts media.
+func (*EmbeddingsCache) TellsMedia() {}
 
 // PreRequest keeps what is sent.
 func (c *EmbeddingsCache) PreRequest(p *schedule.Picked, _ *schedule.Headers) schedule.Refusal {
@@ -82,6 +91,6 @@ func (c *EmbeddingsCache) PreRequest(p *schedule.Picked, _ *schedule.Headers) sc
 
 func (c *EmbeddingsCache) keep(p *schedule.Picked, at messages.EndpointID) {
 	for _, item := range p.Request().Items().All() {
-		c.media.Keep(p.Notes(), at, item, c.CacheSizeInMBPerServer/itemMB)
+		c.media.Keep(p.Notes(), at, item.Hash, c.CacheSizeInMBPerServer/itemMB)
 	}
 }

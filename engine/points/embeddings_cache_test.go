@@ -15,7 +15,9 @@ import (
 // showing is a request with these media.
 func showing(items ...uint64) *messages.Request {
 	r := scheduletest.Request()
-	r.Items = messages.TakeList(items)
+	for _, hash := range items {
+		r.Items = messages.TakeList(append(r.Items.Append(nil), messages.Medium{Hash: hash, Kind: messages.Image}))
+	}
 	return r
 }
 
@@ -108,5 +110,45 @@ func TestEmbeddingsCacheDoesNotAllocateForEachEndpoint(t *testing.T) {
 	}
 	if p.CacheSizeInMBPerServer = 1; fmt.Sprint(p.Validate()) != "cacheSizeInMBPerServer: got 1, want 2 to 131072" {
 		t.Errorf("got %v", p.Validate())
+	}
+}
+
+// heard keeps what an observer is told of media.
+type heard struct {
+	scheduletest.Deaf
+	told []string
+}
+
+func (h *heard) MediaAsked(_ int, n messages.MediaCounts) {
+	h.told = append(h.told, fmt.Sprint("asked ", n))
+}
+
+func (h *heard) MediaFound(_ int, at messages.EndpointID, found, of messages.MediaCounts) {
+	h.told = append(h.told, fmt.Sprint(at.Slot, " ", found, " of ", of))
+}
+
+// What is found of each server is told by kind, once for each request that is picked for.
+func TestEmbeddingsCacheTellsWhatItFinds(t *testing.T) {
+	p := points.Types["mm-embeddings-cache-producer"]().(*points.EmbeddingsCache)
+	s := scheduletest.NewSeries(t, p, scheduletest.Profile{Name: "default", Ranks: []int{1}})
+	h := new(heard)
+	s.Observe(h)
+	all := make([]scheduletest.Endpoint, 2)
+	media := []messages.Medium{{Hash: 1, Kind: messages.Image}, {Hash: 2, Kind: messages.Video},
+		{Hash: 3, Kind: messages.Image}}
+	ask := scheduletest.Request()
+	ask.Items = messages.TakeList(media[:2])
+	s.Pick(ask, all...)
+	next := scheduletest.Request()
+	next.Items = messages.TakeList(media)
+	s.Allocs(next, all...) // schedules it, as requests are that then wait for room
+	s.Pick(next, all...)
+	s.Pick(scheduletest.Request(), all...) // without media
+	want := []string{
+		"asked [0 1 0 1 0]", "0 [0 0 0 0 0] of [0 1 0 1 0]", "1 [0 0 0 0 0] of [0 1 0 1 0]",
+		"asked [0 2 0 1 0]", "0 [0 0 0 0 0] of [0 2 0 1 0]", "1 [0 1 0 1 0] of [0 2 0 1 0]",
+	}
+	if fmt.Sprint(h.told) != fmt.Sprint(want) {
+		t.Errorf("told\n%q, want\n%q", h.told, want)
 	}
 }

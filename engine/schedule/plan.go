@@ -196,6 +196,7 @@ type Step struct {
 	Type  string // as in the configuration
 	Name  string // of the instance
 	Meter int    // the number by which the observer knows this step
+	Media bool   // it is a MediaTeller that is asked; Plan.Serve sets it
 	Reads []attributes.Slot
 }
 
@@ -254,6 +255,15 @@ type Observer interface {
 	RunFailed(profile string, why messages.Reason)
 	// ShadowPicked is told whether a shadow profile picked the endpoint that the request goes to.
 	ShadowPicked(profile string, agrees bool)
+}
+
+// MediaObserver is an Observer that also hears what each MediaTeller finds. Plan.Observe takes it as one.
+type MediaObserver interface {
+	Observer
+	// MediaAsked is told how many media a request has.
+	MediaAsked(meter int, n messages.MediaCounts)
+	// MediaFound is told of each endpoint that the request could go to, how many of them it was sent before.
+	MediaFound(meter int, at messages.EndpointID, found, of messages.MediaCounts)
 }
 
 // unheard is the observer of a plan that none observes.

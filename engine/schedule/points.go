@@ -44,6 +44,25 @@ type Producer interface {
 type Produced struct {
 	run   *profileRun
 	slots []int // by attribute; -1 = no plugin reads it
+	meter int
+}
+
+// MediaTeller is a Producer that says what it finds of the media of requests. It is counted once a request is picked
+// for, however often that was tried.
+type MediaTeller interface {
+	Producer
+	// TellsMedia does nothing: it says that Produce calls MediaAsked and MediaFound.
+	TellsMedia()
+}
+
+// MediaAsked says how many media the request has.
+func (p *Produced) MediaAsked(n messages.MediaCounts) {
+	p.run.view.looked = append(p.run.view.looked, look{meter: p.meter, of: n})
+}
+
+// MediaFound says how many of the request's media candidate i was sent before.
+func (p *Produced) MediaFound(i int, found, of messages.MediaCounts) {
+	p.run.view.looked = append(p.run.view.looked, look{p.meter, p.run.in.candidates.At(i).ID(), found, of})
 }
 
 // Set sets the value of attribute number of Emits for candidate i. What is not set is NaN, which means unknown.
@@ -191,6 +210,7 @@ func (p *Plan) producing(s PointStep) []producing {
 			slots, read = append(slots, slot), read || slot >= 0
 		}
 		if read {
+			_, of.Media = of.plugin.(MediaTeller)
 			list = append(list, producing{of, slots})
 		}
 	}
@@ -252,7 +272,7 @@ func each[P any](list []point[P], name string, number func(string, *Step)) {
 // arrive calls the plugins that come before the profiles. It returns why the request is refused, if it is.
 func (s *Scheduler) arrive(p *Plan, now time.Time) Refusal {
 	of, r := &p.points, &s.run
-	r.screened, r.screeners, s.headers = r.screened[:0], nil, Headers{}
+	r.screened, r.screeners, s.headers, s.view.looked = r.screened[:0], nil, Headers{}, s.view.looked[:0]
 	sheddable := of.detector.plugin != nil && s.course.request.Priority < 0
 	if s.course.request.Forced {
 		r.screeners = []messages.FilterRun{forcedRun}
@@ -303,7 +323,7 @@ func (r *profileRun) produce(by *producing) {
 		}
 	}
 	r.visit(&by.Step, by.sources, func() Refusal {
-		by.plugin.Produce(&r.in, &Produced{r, by.slots})
+		by.plugin.Produce(&r.in, &Produced{r, by.slots, by.Meter})
 		return Refusal{}
 	})
 }
@@ -404,6 +424,7 @@ func (s *Scheduler) Prepare(p *Plan, req *messages.Request, out *Outcome) {
 	began := s.tools.Clock.Nanos()
 	s.course.request, s.course.values, s.run.observer = req, out.Values, p.observer
 	defer s.forget()
+	s.run.tellMedia()
 	refused := s.prepare(of, out)
 	if refused.Reason != messages.NoReason {
 		out.refuse(refused)

@@ -163,9 +163,9 @@ func (r Request) PromptBlocks() int { return r.of.Blocks.Len() }
 // Media returns the number of images, sounds and files in the messages.
 func (r Request) Media() int { return r.of.Media }
 
-// Items returns the hashes of the media, each once, at most 64; empty = there are none, or no plugin reads what an
+// Items returns the media, each once, at most 64; empty = there are none, or no plugin reads what an
 // mm-embeddings-cache-producer emits.
-func (r Request) Items() messages.List[uint64] { return r.of.Items }
+func (r Request) Items() messages.List[messages.Medium] { return r.of.Items }
 
 // Hints returns what a chat completion says of the length of its answer.
 func (r Request) Hints() messages.OutputHints { return r.of.Hints }

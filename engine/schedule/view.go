@@ -21,6 +21,7 @@ type view struct {
 	basis
 	matches []int // lead blocks of the request's prompt, by slot
 	matched bool  // matches is of this request
+	looked  []look
 }
 
 // places are the endpoints of a view, and what is known of each. sources and known are as long as all can become.
@@ -428,4 +429,26 @@ func grow[T any](buf []T, n int) []T {
 		return buf[:n]
 	}
 	return make([]T, n, n+n/2)
+}
+
+// look is what a MediaTeller has found of one endpoint, or, with the zero endpoint, of a request.
+type look struct {
+	meter     int
+	at        messages.EndpointID
+	found, of messages.MediaCounts
+}
+
+// tellMedia tells the observer what was found.
+func (r *profileRun) tellMedia() {
+	o, ok := r.observer.(MediaObserver)
+	if !ok {
+		return
+	}
+	for i := range r.view.looked {
+		if l := &r.view.looked[i]; l.at == (messages.EndpointID{}) {
+			o.MediaAsked(l.meter, l.of)
+		} else {
+			o.MediaFound(l.meter, l.at, l.found, l.of)
+		}
+	}
 }

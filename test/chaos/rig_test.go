@@ -129,7 +129,7 @@ flowControl:
 func startRig(t testing.TB, seed uint64, requests int, bodyWait time.Duration) *rig {
 	r := &rig{TB: t, faults: newFaults(seed), ledger: newLedger(requests), registry: prometheus.NewRegistry()}
 	r.farm = &farm{faults: r.faults}
-	r.plugins = telemetry.NewPlugins(r.registry, zap.NewNop())
+	r.plugins = telemetry.NewPlugins(r.registry, zap.NewNop(), nil)
 	plan, _, err := r.plan(settings, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -79,7 +79,7 @@ func startPatient(t *testing.T, addresses []string, instead runtime.Interceptor,
 	if err != nil {
 		t.Fatal(err)
 	}
-	telemetry.NewPlugins(r.registry, zap.NewNop()).Observe(cfg.Plan)
+	telemetry.NewPlugins(r.registry, zap.NewNop(), nil).Observe(cfg.Plan)
 	r.picker, err = signalbox.New(values(cfg, instead), signalbox.World{
 		Metrics: r.registry, Checker: r.checker,
 		Report: r.remember, Status: extproc.Status, Release: r.checker.Close,

@@ -16,11 +16,15 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // pluginMetrics are those that there are once plugins of certain types are configured.
 const pluginMetrics = `
 disagg_decision_total COUNTER decision_type,model_name,plugin_name,plugin_type
+encoder_cache_hit_ratio HISTOGRAM plugin_name,plugin_type 0..1/11
+encoder_cache_hits_total COUNTER modality,plugin_name,plugin_type,pod
+encoder_cache_queries_total COUNTER modality,plugin_name,plugin_type
 flow_control_detector_saturation GAUGE detector,stage
 prefix_cache_affinity_filter_decisions_total COUNTER outcome,plugin_name
 `
@@ -29,13 +33,14 @@ const pluginMetricsFile = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 featureGates: [flowControl]
 plugins: [{type: decode-filter}, {type: prefix-cache-affinity-filter}, {type: max-score-picker},
+  {type: mm-embeddings-cache-producer}, {type: mm-embeddings-cache-scorer},
   {type: always-disagg-pd-decider}, {type: prefill-filter}, {type: utilization-detector}, {type: concurrency-detector},
   {type: disagg-profile-handler, parameters: {deciders: {prefill: always-disagg-pd-decider}}},
   {type: max-saturation-detector, parameters: {detectors: [utilization-detector, concurrency-detector],
     stages: {concurrency-detector: [prefill]}}}]
 schedulingProfiles:
 - {name: decode, plugins: [{pluginRef: decode-filter}, {pluginRef: prefix-cache-affinity-filter},
-    {pluginRef: max-score-picker}]}
+    {pluginRef: mm-embeddings-cache-scorer}, {pluginRef: max-score-picker}]}
 - {name: prefill, plugins: [{pluginRef: prefill-filter}, {pluginRef: max-score-picker}]}
 flowControl: {saturationDetector: {pluginRef: max-saturation-detector}}
 `
@@ -47,9 +52,15 @@ func TestPluginsHaveTheReferencesMetrics(t *testing.T) {
 	endpoints.SampleWriter{
 		Endpoint: tr.picker.Pool().Snapshot().Endpoints[0],
 	}.Publish(&endpoints.Sample{At: tr.picker.System().Now(), Values: endpointstest.Load(0, 0, 0)})
-	tr.request(t, 1, 200)
+	for id := range messages.RequestID(2) { // the second one's image was sent before
+		seen := messages.ListOf(messages.Medium{Hash: 7})
+		tr.requestOf(t, messages.Request{ID: 1 + id, Model: "m", Items: seen}, "f", 200)
+		tr.settled(t, float64(1+id))
+	}
 	var got, parts, outcomes []string
-	for _, f := range tr.settled(t, 1) {
+	families := tr.settled(t, 2)
+	checkBuckets(t, families)
+	for _, f := range families {
 		name := strings.TrimPrefix(f.GetName(), "llm_d_epp_")
 		if strings.Contains(pluginMetrics, "\n"+name+" ") {
 			got = append(got, strings.TrimSpace(name+" "+f.GetType().String()+" "+shape(f)))
@@ -59,7 +70,7 @@ func TestPluginsHaveTheReferencesMetrics(t *testing.T) {
 			switch {
 			case name == "flow_control_detector_saturation":
 				parts = append(parts, label[0].GetValue()+" "+label[1].GetValue())
-			case name == "prefix_cache_affinity_filter_decisions_total" && n == 1:
+			case name == "prefix_cache_affinity_filter_decisions_total" && n == 2:
 				outcomes = append(outcomes, label[0].GetValue())
 			}
 		}
@@ -113,8 +124,7 @@ func TestEachMetricOfTheReferenceIsThereOrNamed(t *testing.T) {
 	}
 }
 
-// checkBuckets wants every bucket of a histogram where the reference has one. The reference's of the prefix index are
-// not listed, because they count other blocks.
+// checkBuckets wants every bucket of a histogram where the reference has one.
 func checkBuckets(t *testing.T, families []*dto.MetricFamily) {
 	t.Helper()
 	list, err := os.ReadFile("testdata/reference-buckets.txt")
@@ -128,7 +138,7 @@ func checkBuckets(t *testing.T, families []*dto.MetricFamily) {
 	}
 	for _, f := range families {
 		name, ours := strings.CutPrefix(f.GetName(), "llm_d_epp_")
-		if !ours || f.GetType() != dto.MetricType_HISTOGRAM || strings.HasPrefix(name, "prefix_indexer_") {
+		if !ours || f.GetType() != dto.MetricType_HISTOGRAM {
 			continue
 		}
 		var bounds []string

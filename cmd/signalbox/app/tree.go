@@ -25,6 +25,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/peers"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/adapters/xds"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -120,7 +121,8 @@ func (t *tree) assemble(cfg *loaded) (err error) {
 		return err
 	}
 	t.checker = modelserver.NewChecker()
-	plugins := telemetry.NewPlugins(t.registry, t.log.Logger)
+	plugins := telemetry.NewPlugins(t.registry, t.log.Logger,
+		func() *endpoints.Snapshot { return t.picker.Pool().Snapshot() })
 	plugins.Observe(cfg.Plan)
 	if t.picker, err = signalbox.New(t.values(cfg), t.world()); err != nil {
 		return err

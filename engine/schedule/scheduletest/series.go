@@ -63,6 +63,21 @@ func (s *Series) Handle(by func(schedule.Handler) schedule.Handler) {
 	s.handler.Handler = by(everyone{})
 }
 
+// Observe has an observer hear of the requests that follow.
+func (s *Series) Observe(by schedule.Observer) { s.plan.Observe(by) }
+
+// Deaf is an observer that keeps nothing, for those that keep some of what they are told.
+type Deaf struct{}
+
+// PluginRan keeps nothing, as the other methods.
+func (Deaf) PluginRan(int, time.Duration)      {}
+func (Deaf) PluginDecided(int, int)            {}
+func (Deaf) ScoreClamped(int)                  {}
+func (Deaf) ScoreNaN(int)                      {}
+func (Deaf) AllStale()                         {}
+func (Deaf) RunFailed(string, messages.Reason) {}
+func (Deaf) ShadowPicked(string, bool)         {}
+
 // First tells the plugin that the first token of a request came from its pick, after a time.
 func (s *Series) First(out *schedule.Outcome, took time.Duration) {
 	for _, kept := range s.scheduler.FirstToken(s.plan, out.Ranked[0].ID, took, out.Values).All() {
