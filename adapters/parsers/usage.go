@@ -143,7 +143,7 @@ func (u *UsageScanner) search(p []byte) []byte {
 		}
 	}
 	for len(p) > 0 {
-		i := bytes.Index(p, []byte(key))
+		i := indexKey(p, key)
 		if i < 0 {
 			u.keepTail(p)
 			return nil
@@ -160,11 +160,28 @@ func (u *UsageScanner) search(p []byte) []byte {
 	return p
 }
 
+// indexKey returns where the key begins; -1 = it is not there. It looks for the last letters, which are rare, and not
+// for the quote that a key begins with, at which a search for the whole would halt at every key and string.
+func indexKey(p []byte, key string) int {
+	const letters = len(`ge"`)
+	last := []byte(key[len(key)-letters:])
+	for from := 0; ; {
+		i := bytes.Index(p[from:], last)
+		if i < 0 {
+			return -1
+		}
+		from += i + letters
+		if begin := from - len(key); begin >= 0 && string(p[begin:from]) == key {
+			return begin
+		}
+	}
+}
+
 // keepTail notes how much of the key p ends with.
 func (u *UsageScanner) keepTail(p []byte) {
 	key := u.wanted()
 	for n := min(len(p), len(key)-1); n > 0; n-- {
-		if string(p[len(p)-n:]) != key[:n] {
+		if p[len(p)-n] != key[0] || string(p[len(p)-n:]) != key[:n] {
 			continue
 		}
 		if len(p) > n {
