@@ -50,7 +50,8 @@ type out struct {
 	putBack    func()
 }
 
-// withDefaultTypes returns the default pick among 10 endpoints where no other type is registered, and how many are else.
+// withDefaultTypes returns the default pick among 10 endpoints where no other type is registered, and how many others
+// there are.
 func withDefaultTypes(t testing.TB) (s *scene, others int) {
 	tables := []out{
 		register(scorers.Types), register(filters.Types), register(pickers.Types), register(profiles.Types),
