@@ -156,9 +156,10 @@ func (r release) binary(p platform) error {
 // manuals writes manual pages and shell completion by a test of the command. The test has access to the commands, so
 // the product needs no code for it.
 func (r release) manuals() error {
-	_, err := output(r.root, []string{"GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH, "TZ=UTC",
-		"SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.origin.date.Unix(), 10)}, "go", "test", "-count=1", "-run",
-		"^TestManuals$", "./cmd/signalbox/app", "-manuals", r.out)
+	// Built as the binary is, so that both share what is compiled.
+	_, err := output(r.root, []string{"CGO_ENABLED=0", "GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH, "TZ=UTC",
+		"SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.origin.date.Unix(), 10)}, "go", "test", "-count=1", "-trimpath",
+		"-buildvcs=false", "-vet=off", "-run", "^TestManuals$", "./cmd/signalbox/app", "-manuals", r.out)
 	return err
 }
 
