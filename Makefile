@@ -23,6 +23,15 @@ AT_LENGTH := $(AT_LENGTH)|^TestEnvoy(TwoPickers|KeepsStreamsInADrain|OverloadWai
 AT_LENGTH := $(AT_LENGTH)|^TestCommand(GivesMemoryBack|HoldsBodiesWithinTheLimit)$$
 AT_LENGTH := $(AT_LENGTH)|^TestEnvoyEjectsSickServers$$/^(its_|it_drains|it_fails|answers_have|answers_stop,|overload$$)
 
+# What make race leaves out, because the race detector sees nothing there: planted faults, whose races are intended, tests of one goroutine
+# that take seconds, tests that measure memory, and those that build and run what has no race detector. What lab/conformance plays against
+# its own script, test/conformance plays against the picker.
+WITHOUT_RACES := /test/(arch|bench|bench/affinity|bench/overload|chart|e2e|kube|lint|planted|recipe|reference|sim)$$
+NO_RACES := ^Test(Planted|SchemaIsTheLoaders$$|PluginDocs$$|TablesAreBounded$$|TablesStopGrowing$$|MillionIDsTakeOneShare$$)
+NO_RACES := $(NO_RACES)|^Test(QueuesAgreeWithModel|GapsAreBounded|TenantsOfAllSizes|PageHasABound$$|ManyFlowsAreFewSeries$$)
+NO_RACES := $(NO_RACES)|^Test(HealthyServerKeepsItsCredit$$|ManyTenantsLeaveASmallPage$$|MainOfAnotherModule$$|Command$$)
+NO_RACES := $(NO_RACES)|^Test(ARightEPPPasses$$|KeptBodiesAreCaught$$)
+
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -185,14 +194,16 @@ lint: ## Linters and what proves them, formatting, exhaustive switches over seal
 vet: ## go vet
 	$(GO) vet ./...
 
-# Under the race detector, test/e2e builds the binary with it too. Planted faults are left out, because their races are
-# intended, and so is what runs in one goroutine: the plays of test/bench in virtual time, and what reads or builds the source.
+# Under the race detector, test/e2e builds the binary with it too. Packages are left out that run in one goroutine, as the
+# simulation and the plays of test/bench in virtual time, that read or build the source, or that look at a binary from outside.
 .PHONY: race
 race: ## Tests under the race detector (needs a C compiler); LONG=yes adds those of end to end that see nothing new
-	@envoy=$$($(FETCH)) || true; packages=$$($(GO) list ./... | grep -v -E '/test/(bench|bench/affinity|bench/overload|arch|planted|lint|e2e|kube|recipe)$$'); \
+	@envoy=$$($(FETCH)) || true; \
+	packages=$$($(GO) list ./... | grep -v -E '$(WITHOUT_RACES)'); \
 	export ENVOY="$$envoy" CGO_ENABLED=1; \
-	$(GO) test -race -timeout 20m -skip '^TestPlanted' $$packages; \
-	$(GO) test -race -timeout 30m ./test/e2e $(if $(LONG),-long)
+	$(GO) test -race -timeout 20m -skip '$(NO_RACES)' $$packages; \
+	$(GO) test -race -timeout 30m ./test/e2e $(if $(LONG),-long); \
+	printf '\n%s\n' 'Left out, because the race detector sees nothing there: $(WITHOUT_RACES), $(NO_RACES).'
 
 .PHONY: bench
 bench: ## CPU, memory and latency beside the thinnest ext_proc server, as ratios; ARGS="-short", ARGS="-update"
