@@ -70,21 +70,25 @@ quick: ## Unit tests, whole-tree checks and one seed of the simulation, in a min
 	@$(GO) test -run '^TestNamedSeed$$' ./test/sim
 	@printf '\n%s\n' "Left out: the conformance checker's own tests, the recipe for a scorer, further seeds, conformance, chaos, end to end (make test); lint, race, fuzzing, planted faults, release, Kubernetes (make ci)."
 
-# The simulation has its own clock and conformance mostly waits, so both run side by side. Tests that measure time run alone.
+# Tests of end to end mostly wait, and unit tests compute beside them at a lower priority. The simulation has its own clock and conformance
+# mostly waits, so both run side by side, too.
 .PHONY: test
 test: ## Unit tests, simulation, conformance, chaos, and end to end with a real Envoy; says what it leaves out
 	@part() { printf '\n== %s, after %d s\n' "$$1" "$$SECONDS"; shift; $(MAKE) --no-print-directory "$$@"; }; \
-	part '1 of 4: unit' unit; \
-	part '2 of 4: simulation and conformance' -j2 -Otarget sim conformance; \
-	part '3 of 4: chaos' chaos; \
-	part '4 of 4: end to end' e2e $(if $(WHOLE),,BRIEF=yes); \
+	part '1 of 3: unit, and end to end' -j2 -Oline nice-unit e2e $(if $(WHOLE),,BRIEF=yes); \
+	part '2 of 3: simulation and conformance' -j2 -Otarget sim conformance; \
+	part '3 of 3: chaos' chaos; \
 	printf '\nPassed in %d s. Left out: ' "$$SECONDS"; \
 	printf '%s\n' 'lint, race, fuzzing, planted faults, release, Kubernetes$(if $(WHOLE),,$(COMMA) $(AT_LENGTH)) (make ci); keepalives (make e2e-long).'
 
-# The slowest package comes first, so that the others run beside it.
+.PHONY: nice-unit
+nice-unit:
+	nice $(MAKE) unit
+
+# The slowest packages come first, so that the others run beside them. -p 3, because the first mostly waits.
 .PHONY: unit
 unit: ## Tests beside the code and whole-tree checks
-	$(GO) test ./adapters/lab/conformance $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)')
+	$(GO) test -p 3 ./adapters/lab/conformance ./test/bench/overload $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)')
 	$(GO) test -run '^TestFaults' ./test/planted
 
 .PHONY: sim
@@ -155,10 +159,10 @@ gateway: | need-go ## deploy/envoy-gateway in a real Envoy Gateway, built once i
 	$(GO) test -count=1 -v -timeout 10m -run '^TestGateway$$' -exec '$(CURDIR)/test/envoygateway/apart.sh' ./test/kube
 
 # Tests that wait leave the cores idle, and the checks beside them, at a lower priority, take what is left. So all takes the time of the
-# tests. The kube-apiserver is the first of what runs beside them, so that it is there once the tests of Kubernetes begin.
+# tests. The kube-apiserver comes first. The tests of Kubernetes, which mostly wait, run beside those that compute.
 .PHONY: ci
 ci: ## Race, test and kube; beside them lint, vet, a little fuzzing, each benchmark once, the release, planted faults
-	@$(MAKE) --no-print-directory -j2 -Oline ci-kube ci-checks
+	@$(MAKE) --no-print-directory -j3 -Oline ci-tests ci-kube ci-checks
 
 .PHONY: ci-tests ci-kubelab ci-kube ci-checks
 ci-tests:
@@ -168,7 +172,7 @@ ci-tests:
 ci-kubelab:
 	nice $(MAKE) kubelab
 
-ci-kube: ci-tests ci-kubelab
+ci-kube: ci-kubelab
 	$(MAKE) kube
 
 ci-checks: ci-kubelab

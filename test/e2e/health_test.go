@@ -90,6 +90,7 @@ func TestEnvoyEjectsSickServers(t *testing.T) {
 }
 
 func (o outage) strike(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const most = 5
 	s := startStackWith(t, cmp.Or(o.bootstrap, overrideHost), simulated(t, 3, "--model", model, "--decode-rate", "200",
 		"--prefill-rate", "1000000"), o.flags...)
@@ -148,6 +149,7 @@ func TestEnvoyOverloadEjectsNothing(t *testing.T) {
 		"answers stop in the middle":   `{"stall_rate":1,"stall_tokens":3}`,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
 			s := startStackWith(t, overrideHost, simulated(t, 2, quick...), "--first-token-timeout", "1s")
 			faults(text)(t, s)
 			const clients = 8

@@ -74,6 +74,7 @@ type laneAccount struct {
 // and before Envoy 1.37 nothing of the first one of the output.
 func TestEnvoyLanesAccountAlike(t *testing.T) {
 	seenElsewhere(t)
+	t.Parallel() // it mostly waits
 	full := accountOf(t, "full", overrideHostFull)
 	light := accountOf(t, "light", overrideHost, share(t, 0))
 	if d := math.Abs(light.tokens-full.tokens) / full.tokens; d > 0.15 {

@@ -28,6 +28,7 @@ type fleet struct {
 // ones. $STOP is a shell command that ends the first of them; without it the given servers are left alone.
 func TestEnvoyModelServers(t *testing.T) {
 	seenElsewhere(t)
+	t.Parallel() // it mostly waits
 	f := newFleet(t)
 	t.Logf("servers %v, model %s, adapters %v", f.servers, f.model, f.adapters)
 	t.Run("serve", f.serve)
