@@ -319,6 +319,7 @@ var unsupported = map[string]string{
 	"dcgm-extractor":                            readsExporter,
 	"disaggregatedset-rollout-screener":         watchesObjects,
 	"k8s-peer-discovery":                        findsPickers,
+	"latency-predictor-producer":                asksPredictor,
 	"latency-scorer":                            asksPredictor,
 	"latency-slo-admitter":                      asksPredictor,
 	"multicluster-approx-prefix-cache-producer": asksPickers,
@@ -331,6 +332,9 @@ var unsupported = map[string]string{
 	"multicluster-session-affinity-filter":      asksPickers,
 	"precise-prefix-cache-producer":             readsEvents,
 	"predicted-latency-producer":                asksPredictor,
+	"predicted-latency-scorer":                  asksPredictor,
+	"slo-aware-profile-handler":                 asksPredictor,
+	"slo-aware-routing":                         asksPredictor,
 	"slo-headroom-tier-filter":                  asksPredictor,
 	"tokenizer":                                 asksTokenizer,
 }
@@ -346,18 +350,6 @@ var (
 	usageLimitTypes   = []string{"static-usage-limit-policy", "priority-holdback-policy",
 		"soft-reflective-ceiling-policy"}
 )
-
-// renamed maps former names of plugin types to the present ones. Their parameters mean the same.
-var renamed = map[string]string{
-	"by-label-selector": "label-selector-filter",
-}
-
-// removed maps plugin types that the format no longer has to what to write instead.
-var removed = map[string]string{
-	"by-label":                    "write label-selector-filter with matchExpressions",
-	"pd-profile-handler":          "write disagg-profile-handler with deciders.prefill",
-	"precise-prefix-cache-scorer": "write prefix-cache-scorer",
-}
 
 // Facts returns what is known of a plugin beside its text and parameters, each a sentence in Markdown.
 func (p *Plugin) Facts() (lines []string) {

@@ -31,6 +31,7 @@ const (
 var costParameters = map[string]string{
 	"endpoint-attribute-filter": `{"attributeKey": "waiting-requests", "algorithm": {"threshold": ` +
 		`{"operator": "LessThan", "value": 5}}}`,
+	"by-label":                         `{"label": "region", "validValues": ["a", "b"]}`,
 	"endpoint-attribute-scorer":        `{"attributeKey": "waiting-requests"}`,
 	"endpoint-attribute-weight-scorer": `{"attributeKey": "region", "weights": {"a": 1, "b": 2}}`,
 	"header-label-affinity-scorer":     `{"headerName": "x-region", "labelKey": "region"}`,

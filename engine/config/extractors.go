@@ -368,3 +368,21 @@ func extracted(plugin any) (all []ExtractedAttribute) {
 	}
 	return all
 }
+
+// extractorTypes lists the types of extractors that are built in.
+func extractorTypes() (types []string) {
+	for _, typ := range sourceTypes() {
+		if p, ok := construct(typ).(pageSource); ok {
+			types = append(types, p.extractors()...)
+		}
+	}
+	return append(types, modelsExtractor, topologyExtractor)
+}
+
+// ModelsExtractor takes the models from the model list. It has no parameters.
+type ModelsExtractor struct{}
+
+// TopologyExtractor states that labels say where endpoints stand: plugins for topology read them without it. Those of a
+// pod are its own; without kubernetes.io/hostname its spec.hostname stands for it, or else the node that it is
+// bound to. An endpoint-notification-source names it. It has no parameters.
+type TopologyExtractor struct{}

@@ -30,9 +30,8 @@ func (l *loader) detector(doc *document) {
 	ref := doc.FlowControl.SaturationDetector
 	x := l.detectorAt("flowControl.saturationDetector", ref)
 	if older := doc.older.detector; older != nil {
-		l.Warn("saturationDetector", "deprecated, write flowControl.saturationDetector")
-		if found := l.detectorAt("saturationDetector", older); ref == nil {
-			ref, x = older, found
+		if found := l.olderDetector(older); ref == nil {
+			ref, x = &older.pluginRef, found
 		}
 	}
 	sheddable := false

@@ -25,6 +25,8 @@ type loader struct {
 	named     map[string]*instance // by name; of several with one name the first
 	defaulted map[string]*instance // policies of flowControl that stand for those that it does not name, by type
 	gated     bool                 // the feature gate flowControl is on
+	older     older                // that of the document
+	blocks    int                  // of the prefix index for each server, the most that a plugin asks for; 0 = none
 	binding   attributes.Binding
 	config    *Config
 	from      origins
@@ -78,6 +80,7 @@ func (l *loader) load(root *yaml.Node) {
 	if !ok {
 		return
 	}
+	l.older = doc.older
 	l.header(&doc)
 	l.gates(doc.FeatureGates)
 	l.instantiate(doc.Plugins)
@@ -92,7 +95,7 @@ func (l *loader) load(root *yaml.Node) {
 	l.leaveToGate(profiles)
 	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)
 	l.config.Plan.Serve(points...)
-	l.config.Plan.KeepPrefixes(l.prefixBlocks())
+	l.config.Plan.KeepPrefixes(l.blocks)
 	l.countOutput()
 	if x := l.from.handler; x != nil {
 		l.config.Plan.LabelHandler(schedule.HandlerLabels{Type: x.typ, Name: x.name})
@@ -140,7 +143,9 @@ var gates = map[string][]bool{"flowControl": {false, true}, "haPopulateNonLeader
 
 func (l *loader) gates(list []string) {
 	for i, gate := range list {
-		if err := CheckGate(gate); err != nil {
+		if l.older.version && olderGate(gate) {
+			l.Warn(item("featureGates", i), "%s has no effect, leave it out", clip.Value(gate))
+		} else if err := CheckGate(gate); err != nil {
 			l.Fail(item("featureGates", i), "%v", err)
 		}
 	}
@@ -177,6 +182,8 @@ func (l *loader) instantiate(sections []pluginSection) {
 		if now, ok := renamed[s.Type]; ok {
 			l.Warn(at+".type", "%s is deprecated, write %s", s.Type, now)
 			s.Type = now
+		} else if now, ok := replaced[s.Type]; ok {
+			l.Warn(at+".type", "%s is deprecated, write %s", s.Type, now)
 		}
 		x := &instance{name: clip.Value(s.Name), typ: s.Type, path: at}
 		l.instances = append(l.instances, x)
@@ -254,24 +261,16 @@ func (l *loader) construct(typ, path string) any {
 	return plugin
 }
 
-// prefixBlocks returns how many blocks the prefix index, which is one, keeps for each server: the most that a plugin
-// asks for, 0 = its default.
-func (l *loader) prefixBlocks() (most int) {
-	for _, x := range l.instances {
-		if p, ok := x.plugin.(*ApproxPrefixCache); ok {
-			most = max(most, p.LRUCapacityPerServer)
-		}
-	}
-	return most
-}
-
 // configure decodes parameters onto a plugin and has it check them. A plugin with a method Adapt first replaces what it
 // takes in another way than it stands in the file, and says so: each warning begins as an error of Validate does.
 func (l *loader) configure(x *instance, parameters *yaml.Node) {
 	at, plugin := x.path+".parameters", reflect.ValueOf(x.plugin)
 	if parameters != nil {
+		l.Lenient = l.older.oldest
 		l.Decode(parameters, at, plugin.Elem())
+		l.Lenient = false
 	}
+	l.olderNames(at, plugin.Elem())
 	if a, ok := x.plugin.(interface{ Adapt() (warnings []error) }); ok {
 		for _, e := range a.Adapt() {
 			name, text, _ := strings.Cut(e.Error(), ": ")
@@ -282,6 +281,7 @@ func (l *loader) configure(x *instance, parameters *yaml.Node) {
 		l.invalid(at, v.Validate())
 	}
 	l.effects(at, plugin.Elem(), reflect.ValueOf(l.defaults.Catalogue.construct(x.typ)).Elem())
+	l.settle(x)
 	if p, ok := x.plugin.(interface{ Default(destinations int) }); ok {
 		p.Default(l.defaults.Destinations)
 	}

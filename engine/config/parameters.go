@@ -51,7 +51,7 @@ var others = map[string]func() any{
 	"prometheus-extractor":         func() any { return new(PrometheusExtractor) },
 	"passthrough-parser":           func() any { return new(PassthroughParser) },
 	"prefill-header-handler":       func() any { return new(DisaggHeaders) },
-	"token-producer":               func() any { return new(TokenProducer) },
+	"token-producer":               func() any { return &TokenProducer{Backend: "estimate"} },
 	"topology-extractor":           func() any { return new(TopologyExtractor) },
 }
 
@@ -97,16 +97,6 @@ func sourceTypes() (types []string) {
 
 // latencyObserver may stand among the sources, though it reads nothing there.
 const latencyObserver = "latency-observer-producer-hub"
-
-// extractorTypes lists the types of extractors that are built in.
-func extractorTypes() (types []string) {
-	for _, typ := range sourceTypes() {
-		if p, ok := construct(typ).(pageSource); ok {
-			types = append(types, p.extractors()...)
-		}
-	}
-	return append(types, modelsExtractor, topologyExtractor)
-}
 
 // FileDiscovery reads the endpoints from a file. It is named by dataLayer.discovery.
 type FileDiscovery struct {
@@ -312,9 +302,6 @@ func checkURL(text string) error {
 // failure, a restart of the server, or an adapter that is not in it, it is read again before its interval is over.
 type ModelsSource struct{ HTTPSource }
 
-// ModelsExtractor takes the models from the model list. It has no parameters.
-type ModelsExtractor struct{}
-
 // ModelsResponder answers GET /v1/models with the models of all servers, adapters included, by their names alone. A
 // server knows its own. The model list is read from each server if no source of it is named. While none is known, a
 // server answers.
@@ -324,11 +311,6 @@ type ModelsResponder struct{}
 // with their labels as they are; nor has it with an inflight-load-producer or an mm-embeddings-cache-producer, which
 // forget an endpoint that goes. It has no parameters.
 type NotificationSource struct{}
-
-// TopologyExtractor states that labels say where endpoints stand: plugins for topology read them without it. Those of a
-// pod are its own; without kubernetes.io/hostname its spec.hostname stands for it, or else the node that it is
-// bound to. An endpoint-notification-source names it. It has no parameters.
-type TopologyExtractor struct{}
 
 // DisaggHeaders states that headers tell the sidecar of the decode server the servers of the other stages. It has no
 // effect: disagg-profile-handler sets these headers, with or without it.
@@ -342,19 +324,36 @@ type DisaggHeaders struct {
 // TokenProducer states that the tokens of prompts are estimated, at 4 bytes a token: they always are, also without it.
 // The reference can have vLLM count them instead, which makes every request wait for a second service.
 type TokenProducer struct {
+	// Backend is estimate; vllm is that service, which is refused.
+	Backend string `json:"backend"`
 	// ModelName is the model of that service.
 	ModelName string `json:"modelName"`
 	// VLLM is that service, which is refused.
 	VLLM *yaml.Node `json:"vllm"`
+	// VLLMHTTP is the older name of vllm, and is refused too.
+	VLLMHTTP *yaml.Node `json:"vllmHTTP"`
+	// UDSTokenizerConfig is a tokenizer beside the picker, which is refused.
+	UDSTokenizerConfig *yaml.Node `json:"udsTokenizerConfig"`
 	// Estimate says how media count. It has no effect: an image, sound or file counts as at most 256 tokens.
 	Estimate *yaml.Node `json:"estimate" effect:"warning"`
 }
 
 // Validate refuses a service.
 func (p *TokenProducer) Validate() error {
+	for _, service := range []struct {
+		name  string
+		given bool
+	}{
+		{"vllm", p.VLLM != nil}, {"vllmHTTP", p.VLLMHTTP != nil}, {"udsTokenizerConfig", p.UDSTokenizerConfig != nil},
+		{"backend", p.Backend == "vllm"},
+	} {
+		if service.given {
+			return fmt.Errorf("%s: the tokens are estimated, no service is asked; remove it", service.name)
+		}
+	}
 	switch {
-	case p.VLLM != nil:
-		return errors.New("vllm: the tokens are estimated, no service is asked; remove it")
+	case p.Backend != "estimate":
+		return fmt.Errorf("backend: got %q, want estimate", clip.Value(p.Backend))
 	case p.ModelName != "":
 		return errors.New("modelName: the tokens are estimated, no service is asked for those of a model; remove it")
 	}
@@ -364,7 +363,18 @@ func (p *TokenProducer) Validate() error {
 // OpenAIParser reads the model and the prompt of chat completions, completions, responses, embeddings and images, and
 // the model of speech, conversations, rendered prompts and forms, such as transcriptions. Requests of other forms pass
 // without.
-type OpenAIParser struct{}
+type OpenAIParser struct {
+	// PropagatePriority stood here for that of requestHandler.
+	PropagatePriority bool `json:"propagatePriority"`
+}
+
+// Adapt says where the parameter stands now.
+func (p *OpenAIParser) Adapt() (warnings []error) {
+	if p.PropagatePriority {
+		warnings = append(warnings, errors.New("propagatePriority: deprecated, write requestHandler.propagatePriority"))
+	}
+	return warnings
+}
 
 // AnthropicParser reads the model and the prompt of messages, and the model of messages whose tokens are counted.
 type AnthropicParser struct{}
@@ -424,16 +434,6 @@ func (p *ApproxPrefixCache) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Adapt bounds the capacity.
-func (p *ApproxPrefixCache) Adapt() (warnings []error) {
-	if p.LRUCapacityPerServer > mostPrefixBlocks {
-		warnings = append(warnings, fmt.Errorf("lruCapacityPerServer: got %d, which counts as %d, the most",
-			p.LRUCapacityPerServer, mostPrefixBlocks))
-		p.LRUCapacityPerServer = mostPrefixBlocks
-	}
-	return warnings
 }
 
 // mostPrefixBlocks is how many blocks of 256 bytes a server can be told to have: some 60 MB of the index.

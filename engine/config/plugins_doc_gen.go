@@ -7,6 +7,11 @@ const CostsMeasured = "26 November 2026, go1.26.8, linux/amd64, 2 CPUs, 100 cand
 
 var pluginDocs = []Family{
 	{Name: "filters", Plugins: []Plugin{
+		{Type: "by-label", Text: "Keeps the servers of which a label has one of some values. It is the older way to write a label-selector-filter, which has no allowsNoLabel.", Source: "engine/filters/by_label.go", Cost: "15.7", Parameters: []Parameter{
+			{Name: "label", Kind: "string", Default: "", Range: "a label key such as app or example.com/app", Text: "The key of the label; required.", Effect: ""},
+			{Name: "validValues", Kind: "list of string", Default: "", Range: "", Text: "The values that are kept; at least one, unless allowsNoLabel is true.", Effect: ""},
+			{Name: "allowsNoLabel", Kind: "bool", Default: "false", Range: "", Text: "Keeps the servers without the label, too.", Effect: ""},
+		}},
 		{Type: "decode-filter", Text: "Keeps the servers that generate tokens: label llm-d.ai/role is decode, prefill-decode, both or encode-prefill-decode, or the server has no such label.", Source: "engine/filters/decode.go", Cost: "11.1"},
 		{Type: "encode-filter", Text: "Keeps the servers that encode media for others: label llm-d.ai/role is encode, encode-prefill or encode-prefill-decode. A server without the label goes.", Source: "engine/filters/encode.go", Cost: "10.9"},
 		{Type: "endpoint-attribute-filter", Text: "Keeps the servers of which an attribute is on the right side of a threshold. An attribute that is not built in is what a prometheus-extractor or json-extractor takes. Servers whose answer is stale are dropped; while all are stale, all are kept.", Source: "engine/filters/endpoint_attribute.go", Cost: "2.2", Reads: []string{"the attribute that `attributeKey` names"}, Parameters: []Parameter{
@@ -39,6 +44,7 @@ var pluginDocs = []Family{
 			{Name: "prefixMatchInfoProducerName", Kind: "string", Default: "", Range: "", Text: "Names the approx-prefix-cache-producer whose index is read; empty = the only one.", Effect: ""},
 			{Name: "inFlightLoadProducerName", Kind: "string", Default: "", Range: "", Text: "Names the inflight-load-producer that counts; empty = the only one.", Effect: ""},
 			{Name: "latencyPredictionInfoProducerName", Kind: "string", Default: "", Range: "", Text: "Names a latency predictor.", Effect: "none"},
+			{Name: "maxTokensInFlightPenalty", Kind: "int", Default: "0", Range: "0 or more", Text: "How many tokens in flight more than the others the servers that hold the prompt may have; 0 = any number. It is an older way to write maxTTFTPenaltyMs, which is that many tokens divided by peakPrefillThroughput, and goes before it.", Effect: ""},
 		}},
 		{Type: "session-affinity-filter", Text: "Keeps the requests of a session at one server. If the session is new, or its server is none of those that are left, all stay, and the session moves to the one that is picked.", Source: "engine/filters/session_affinity.go", Cost: "0.5", Reads: []string{"the header `x-session-token` (empty if the request has none)"}, Writes: []string{"the header that names the server, of responses"}, Parameters: []Parameter{
 			{Name: "strategy", Kind: "string", Default: "\"encoded_endpoint_header\"", Range: "encoded_endpoint_header or session_id", Text: "Says how the server of a session is known. With encoded_endpoint_header each response has a header that names the server, and later requests bring that header. With session_id requests bring an id of their own, and Signalbox keeps the server that served each last. At first, after a time without requests, and while the server is ejected, any server may be picked.", Effect: ""},
@@ -52,6 +58,7 @@ var pluginDocs = []Family{
 			{Name: "sessionIdConfig.evictionTtlSeconds", Kind: "number", Default: "300", Range: "more than 0, at most 9223372036", Text: "How long the server of a session counts after a request; more than 0.", Effect: ""},
 			{Name: "sessionIdConfig.evictionSweepSeconds", Kind: "number", Default: "10", Range: "", Text: "Has no effect: a session that has ended does not count at once.", Effect: "warning"},
 			{Name: "profileName", Kind: "string", Default: "", Range: "", Text: "Names the profile whose server counts, such as prefill; empty = the one that serves.", Effect: ""},
+			{Name: "headerName", Kind: "string", Default: "", Range: "", Text: "The older name of encodedEndpointHeaderConfig.header.", Effect: ""},
 		}},
 		{Type: "topology-affinity-filter", Text: "Keeps the servers that are near enough to the one that was picked for the request in an earlier profile. The labels kubernetes.io/hostname and topology.kubernetes.io/rack, /zone and /region say where a server is. All are kept if none is near enough, while no earlier profile has picked, or if nothing is known of its pick.", Source: "engine/filters/topology_affinity.go", Cost: "0.3", Reads: []string{"the header that `peerTopologyHeader` names"}, Parameters: []Parameter{
 			{Name: "topologyProducerName", Kind: "string", Default: "", Range: "", Text: "Names a topology-extractor. It has no effect, because labels are always read.", Effect: "warning"},
@@ -124,6 +131,17 @@ var pluginDocs = []Family{
 			{Name: "matchLengthScaleTokens", Kind: "int", Default: "8192", Range: "1 or more", Text: "The matched length, in tokens, that scores 1; at least 1.", Effect: ""},
 			{Name: "yieldAboveRequests", Kind: "int", Default: "0", Range: "0 or more", Text: "How many requests in flight more than the least loaded candidate a server may have. One that has more, and more than twice as many, scores 0. 0 = any number; without a configuration file it is 8.", Effect: ""},
 			{Name: "prefixMatchInfoProducerName", Kind: "string", Default: "", Range: "", Text: "Names the approx-prefix-cache-producer whose index is read; empty = the only one.", Effect: ""},
+			{Name: "producer", Kind: "string", Default: "", Range: "", Text: "An older name of prefixMatchInfoProducerName.", Effect: ""},
+			{Name: "prefixLengthWeight", Kind: "number", Default: "", Range: "", Text: "The older name of matchLengthWeight.", Effect: ""},
+			{Name: "maxModelLen", Kind: "int", Default: "", Range: "", Text: "The older name of matchLengthScaleTokens.", Effect: ""},
+			{Name: "mode", Kind: "string", Default: "", Range: "approximate", Text: "Approximate; cache_tracking, which knows by KV events over ZMQ what servers hold, is refused.", Effect: ""},
+			{Name: "autoTune", Kind: "bool", Default: "", Range: "", Text: "Stood here for that of approx-prefix-cache-producer.", Effect: "warning"},
+			{Name: "hashBlockSize", Kind: "int", Default: "0", Range: "", Text: "Was the size of a block in bytes.", Effect: "warning"},
+			{Name: "blockSize", Kind: "int", Default: "0", Range: "", Text: "Stood here for that of approx-prefix-cache-producer.", Effect: "warning"},
+			{Name: "blockSizeTokens", Kind: "int", Default: "0", Range: "", Text: "Stood here for that of approx-prefix-cache-producer.", Effect: "warning"},
+			{Name: "maxPrefixBlocksToMatch", Kind: "int", Default: "0", Range: "", Text: "Stood here for that of approx-prefix-cache-producer.", Effect: "warning"},
+			{Name: "maxPrefixTokensToMatch", Kind: "int", Default: "0", Range: "", Text: "Stood here for that of approx-prefix-cache-producer.", Effect: "warning"},
+			{Name: "lruCapacityPerServer", Kind: "int", Default: "0", Range: "0 or more", Text: "Stands here for that of approx-prefix-cache-producer.", Effect: ""},
 		}},
 		{Type: "queue-scorer", Text: "Prefers the shortest queue among the candidates: the shortest scores 1, the longest 0, in between in proportion; all equal score 1. The queue of a server is what it reported last, and the requests sent to it since. A server that does not report its queue scores the mean of those that do. A server whose answer is stale is passed by; while all are stale, in-flight load stands in.", Source: "engine/scorers/queue_depth.go", Cost: "3.2", Reads: []string{"`queued-requests` (unknown if the server does not report it)"}},
 		{Type: "running-requests-size-scorer", Text: "Prefers the smallest batch among the candidates: the server that runs fewest requests scores 1, the one that runs most 0, in between in proportion; all equal score 1. A server that does not report its batch scores the mean of those that do. A server whose answer is stale is passed by; while all are stale, in-flight load stands in.", Source: "engine/scorers/running_requests.go", Cost: "3.2", Reads: []string{"`running-requests` (unknown if the server does not report it)"}},
@@ -139,6 +157,7 @@ var pluginDocs = []Family{
 			{Name: "sessionIdConfig.evictionTtlSeconds", Kind: "number", Default: "300", Range: "more than 0, at most 9223372036", Text: "How long the server of a session counts after a request; more than 0.", Effect: ""},
 			{Name: "sessionIdConfig.evictionSweepSeconds", Kind: "number", Default: "10", Range: "", Text: "Has no effect: a session that has ended does not count at once.", Effect: "warning"},
 			{Name: "profileName", Kind: "string", Default: "", Range: "", Text: "Names the profile whose server counts, such as prefill; empty = the one that serves.", Effect: ""},
+			{Name: "headerName", Kind: "string", Default: "", Range: "", Text: "The older name of encodedEndpointHeaderConfig.header.", Effect: ""},
 		}},
 		{Type: "token-load-scorer", Text: "Prefers servers with few tokens to compute: those of the prompts in flight there, and of this request's prompt what the server does not hold in its prefix cache. 1 = none, 0 = queueThresholdTokens or more. It counts them itself, estimated at 4 bytes a token, and needs no metrics page.", Source: "engine/scorers/token_load.go", Cost: "3.2", Reads: []string{"`inflight-tokens` (always known)", "`prefix-blocks` (0 if the server holds nothing)"}, Parameters: []Parameter{
 			{Name: "queueThresholdTokens", Kind: "int", Default: "4194304", Range: "", Text: "The number of tokens that scores 0; 0 or less = 4194304.", Effect: ""},
@@ -163,6 +182,7 @@ var pluginDocs = []Family{
 	{Name: "profile handlers", Plugins: []Plugin{
 		{Type: "data-parallel-profile-handler", Text: "Runs the only profile over endpoints that are the ranks of data-parallel servers. The request goes to the port on which the picked server's sidecar listens, and a header tells the sidecar the rank. There is one destination only, because the sidecar of another server could not reach the rank.", Source: "engine/profiles/data_parallel.go", Writes: []string{"the header `x-data-parallel-host-port`, of requests"}, Parameters: []Parameter{
 			{Name: "primaryPort", Kind: "int", Default: "8000", Range: "1 to 65535", Text: "The sidecar's port, 1 to 65535.", Effect: ""},
+			{Name: "targetPort", Kind: "int", Default: "", Range: "", Text: "The older name of primaryPort.", Effect: ""},
 		}},
 		{Type: "disagg-profile-handler", Text: "Has servers of their own encode media, read the prompt, and generate tokens. The request goes to the picked decode server; headers tell its sidecar the others.", Source: "engine/profiles/disagg.go", Writes: []string{"the headers `x-prefiller-host-port` and `x-encoder-hosts-ports`, of requests"}, Parameters: []Parameter{
 			{Name: "stageOrder", Kind: "string", Default: "\"decode-first\"", Range: "decode-first or prefill-first", Text: "Decode-first (decode, encode, prefill) or prefill-first (prefill, encode, decode).", Effect: ""},
@@ -170,12 +190,12 @@ var pluginDocs = []Family{
 			{Name: "profiles.decode", Kind: "string", Default: "\"decode\"", Range: "", Text: "The profile that picks the server which generates tokens.", Effect: ""},
 			{Name: "profiles.prefill", Kind: "string", Default: "\"prefill\"", Range: "", Text: "The profile that picks the server which reads the prompt.", Effect: ""},
 			{Name: "profiles.encode", Kind: "string", Default: "\"encode\"", Range: "", Text: "The profile that picks the servers which encode media.", Effect: ""},
-			{Name: "profiles.fallback", Kind: "string", Default: "", Range: "", Text: "The profile that picks one server for everything, if a required stage has none; empty = the request is refused then.", Effect: ""},
+			{Name: "profiles.fallback", Kind: "string", Default: "", Range: "", Text: "The profile that picks one server for everything, if no decode server is left, or no prefill server though its decider has said that the stage runs; empty = a request without a decode server is refused.", Effect: ""},
 			{Name: "deciders", Kind: "object", Default: "", Range: "", Text: "Names the plugins that say whether a stage runs.", Effect: ""},
 			{Name: "deciders.prefill", Kind: "string", Default: "", Range: "", Text: "A prefix-based-pd-decider or an always-disagg-pd-decider.", Effect: ""},
 			{Name: "deciders.encode", Kind: "string", Default: "", Range: "", Text: "An always-disagg-multimodal-decider.", Effect: ""},
 			{Name: "required", Kind: "object", Default: "", Range: "", Text: "Says what happens if no server is left for a stage that is to run.", Effect: ""},
-			{Name: "required.prefill", Kind: "bool", Default: "false", Range: "", Text: "True if a request is refused, or falls back, where no prefill server is left; false = the decode server reads the prompt itself.", Effect: ""},
+			{Name: "required.prefill", Kind: "bool", Default: "false", Range: "", Text: "True if a request is refused where no prefill server is left; false = the decode server reads the prompt itself, unless there is a fallback.", Effect: ""},
 			{Name: "decodeProfile", Kind: "string", Default: "", Range: "", Text: "The older name of profiles.decode.", Effect: ""},
 			{Name: "prefillProfile", Kind: "string", Default: "", Range: "", Text: "The older name of profiles.prefill.", Effect: ""},
 			{Name: "encodeProfile", Kind: "string", Default: "", Range: "", Text: "The older name of profiles.encode.", Effect: ""},
@@ -187,6 +207,17 @@ var pluginDocs = []Family{
 			{Name: "headerName", Kind: "string", Default: "\"EPP-Profile\"", Range: "", Text: "The header whose value is the name of a profile.", Effect: ""},
 			{Name: "defaultProfile", Kind: "string", Default: "\"decode\"", Range: "", Text: "The profile of requests without the header, or with one that names no profile.", Effect: ""},
 		}},
+		{Type: "pd-profile-handler", Text: "The older way to write a disagg-profile-handler with two stages: servers of their own read the prompt, and generate tokens. Older still are files without a decider, in which threshold decides.", Source: "engine/profiles/prefill_decode.go", Reads: []string{"`prefix-blocks` (0 if the server holds nothing)"}, Parameters: []Parameter{
+			{Name: "decodeProfile", Kind: "string", Default: "\"decode\"", Range: "", Text: "The profile that picks the server which generates tokens.", Effect: ""},
+			{Name: "prefillProfile", Kind: "string", Default: "\"prefill\"", Range: "", Text: "The profile that picks the server which reads the prompt.", Effect: ""},
+			{Name: "deciderPluginName", Kind: "string", Default: "", Range: "", Text: "Names the plugin that says whether a prefill server reads the prompt; empty = the one that is named prefix-based-pd-decider, or threshold if there is none.", Effect: ""},
+			{Name: "threshold", Kind: "int", Default: "0", Range: "0 or more", Text: "How many bytes of a prompt must be new to the decode server for a prefill server to read it, where no plugin decides; 0 = a prefill server reads every prompt. Four bytes count as a token.", Effect: ""},
+			{Name: "primaryPort", Kind: "int", Default: "0", Range: "1 to 65535, or 0 for the port that was picked", Text: "The port of the sidecar of data-parallel decode servers, 1 to 65535; 0 = requests go to the port that was picked.", Effect: ""},
+			{Name: "prefixMatchInfoProducerName", Kind: "string", Default: "", Range: "", Text: "Names the approx-prefix-cache-producer; there is one index.", Effect: "warning"},
+			{Name: "prefixPluginType", Kind: "string", Default: "", Range: "", Text: "Was the type of the prefix scorer.", Effect: "warning"},
+			{Name: "prefixPluginName", Kind: "string", Default: "", Range: "", Text: "Was the name of the prefix scorer.", Effect: "warning"},
+			{Name: "hashBlockSize", Kind: "int", Default: "0", Range: "", Text: "Was the size of a block in bytes.", Effect: "warning"},
+		}},
 		{Type: "single-profile-handler", Text: "Runs the only profile once; what it picks serves the request. The configuration must have one profile.", Source: "engine/profiles/single_profile.go"},
 	}},
 	{Name: "deciders", Plugins: []Plugin{
@@ -195,6 +226,7 @@ var pluginDocs = []Family{
 		{Type: "prefix-based-pd-decider", Text: "Has a prompt read by a prefill server if enough of it is new to the decode server.", Source: "engine/deciders/prefix_based.go", Reads: []string{"`prefix-blocks` (0 if the server holds nothing)"}, Parameters: []Parameter{
 			{Name: "nonCachedTokens", Kind: "int", Default: "0", Range: "0 or more", Text: "The number of prompt tokens from which a prefill server reads them, not counting those that the decode server has in its cache; 0 = never. If the decode server is not picked yet, all tokens count. What is cached is known by blocks of 64 tokens: if the server has all whole blocks of a prompt, the rest counts as cached too.", Effect: ""},
 			{Name: "promptTokens", Kind: "int", Default: "0", Range: "0 or more", Text: "The length in tokens below which the decode server reads any prompt itself.", Effect: ""},
+			{Name: "prefixMatchInfoProducerName", Kind: "string", Default: "", Range: "", Text: "Names the approx-prefix-cache-producer whose index is read; empty = the only one.", Effect: ""},
 		}},
 	}},
 	{Name: "admitters", Plugins: []Plugin{
@@ -295,6 +327,7 @@ var pluginDocs = []Family{
 		}},
 		{Type: "mm-embeddings-cache-producer", Text: "Keeps which images, sounds and files of messages each server was sent, by the hash of their data or URL: servers keep what they have computed of them. It emits llm-d.ai/mm-embeddings-cached-ratio, the share of a request's media that a server was sent before, each counted once, of the first 64. Of a request with encode servers these keep them, of one with a prefill server alone that one does, and else the server that serves. The share is unknown for a request without media. It reads the messages of chat completions, responses and Anthropic's messages.", Source: "engine/points/embeddings_cache.go", Writes: []string{"`llm-d.ai/mm-embeddings-cached-ratio`"}, Parameters: []Parameter{
 			{Name: "cacheSizeInMBPerServer", Kind: "int", Default: "4096", Range: "2 to 131072", Text: "The memory that a server has for them, in MiB, of which each takes 2; 2 to 131072. Those that were not sent for the longest time make way, give or take an eighth.", Effect: ""},
+			{Name: "cacheSizeInMB", Kind: "int", Default: "", Range: "", Text: "The older name of cacheSizeInMBPerServer.", Effect: ""},
 		}},
 		{Type: "outlen-bucket", Text: "Says of a request whether its answer will be long or short, for an inflight-load-producer that counts the output it expects. A chat completion is long if chat_template_kwargs has enable_thinking, or a thinking_budget above 4000 without saying false. It is short if it has tools and does not think. Any request is short whose limit of output tokens is below 500 and that is not long. Of others nothing is known.", Source: "engine/points/output_length.go"},
 		{Type: "p2p-source-producer", Text: "Names a server from which the sidecar of the picked one can fetch the KV blocks of the prompt: the header x-kv-cache-source-host-port has the address of one that holds more of the prompt than the server which is to compute it. Among the servers that hold the most, or one block less, one is drawn, the less often the more requests it has in flight. No ejected server is named.", Source: "engine/points/cache_source.go", Reads: []string{"`inflight-requests` (always known)", "`prefix-blocks` (0 if the server holds nothing)"}, Writes: []string{"the header `x-kv-cache-source-host-port`, of requests"}, Parameters: []Parameter{
@@ -398,7 +431,7 @@ var pluginDocs = []Family{
 			{Name: "clientKeyPath", Kind: "string", Default: "", Range: "", Text: "A file with the key of that certificate.", Effect: "none"},
 			{Name: "interval", Kind: "duration", Default: "0s", Range: "0s or 10ms or more", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list, 1s for a document of the whole pool. A page or document is read the second time after a random part of it, so that endpoints which came together are not read together.", Effect: ""},
 		}},
-		{Type: "models-data-extractor", Text: "Takes the models from the model list. It has no parameters.", Source: "engine/config/parameters.go", Writes: []string{"`models`"}},
+		{Type: "models-data-extractor", Text: "Takes the models from the model list. It has no parameters.", Source: "engine/config/extractors.go", Writes: []string{"`models`"}},
 		{Type: "models-data-source", Text: "The model list of every model server. It is read only if dataLayer.sources names it. Plugins do not read it: /debug/endpoints shows its models, and requests for them get labels of their own in metrics. After a failure, a restart of the server, or an adapter that is not in it, it is read again before its interval is over.", Source: "engine/config/parameters.go", Parameters: []Parameter{
 			{Name: "scheme", Kind: "string", Default: "\"http\"", Range: "http or https", Text: "Http or https.", Effect: ""},
 			{Name: "path", Kind: "string", Default: "\"/v1/models\"", Range: "a path that begins with /", Text: "The page's, beginning with a slash.", Effect: ""},
@@ -410,7 +443,9 @@ var pluginDocs = []Family{
 			{Name: "interval", Kind: "duration", Default: "0s", Range: "0s or 10ms or more", Text: "The time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics page, 30s for the model list, 1s for a document of the whole pool. A page or document is read the second time after a random part of it, so that endpoints which came together are not read together.", Effect: ""},
 		}},
 		{Type: "models-responder", Text: "Answers GET /v1/models with the models of all servers, adapters included, by their names alone. A server knows its own. The model list is read from each server if no source of it is named. While none is known, a server answers.", Source: "engine/config/parameters.go"},
-		{Type: "openai-parser", Text: "Reads the model and the prompt of chat completions, completions, responses, embeddings and images, and the model of speech, conversations, rendered prompts and forms, such as transcriptions. Requests of other forms pass without.", Source: "engine/config/parameters.go"},
+		{Type: "openai-parser", Text: "Reads the model and the prompt of chat completions, completions, responses, embeddings and images, and the model of speech, conversations, rendered prompts and forms, such as transcriptions. Requests of other forms pass without.", Source: "engine/config/parameters.go", Parameters: []Parameter{
+			{Name: "propagatePriority", Kind: "bool", Default: "false", Range: "", Text: "Stood here for that of requestHandler.", Effect: ""},
+		}},
 		{Type: "passthrough-parser", Text: "Reads nothing: requests are routed without model and prompt. Parsers listed after it have no effect.", Source: "engine/config/parameters.go"},
 		{Type: "prefill-header-handler", Text: "States that headers tell the sidecar of the decode server the servers of the other stages. It has no effect: disagg-profile-handler sets these headers, with or without it.", Source: "engine/config/parameters.go", Parameters: []Parameter{
 			{Name: "prefillProfile", Kind: "string", Default: "", Range: "", Text: "Names the profile of prefill servers. The profiles of disagg-profile-handler count.", Effect: "warning"},
@@ -426,11 +461,14 @@ var pluginDocs = []Family{
 		}},
 		{Type: "sglanghttp-parser", Text: "Reads the prompt of SGLang's own /generate, which names no model: text or tokens.", Source: "engine/config/parameters.go"},
 		{Type: "token-producer", Text: "States that the tokens of prompts are estimated, at 4 bytes a token: they always are, also without it. The reference can have vLLM count them instead, which makes every request wait for a second service.", Source: "engine/config/parameters.go", Parameters: []Parameter{
+			{Name: "backend", Kind: "string", Default: "\"estimate\"", Range: "estimate", Text: "Estimate; vllm is that service, which is refused.", Effect: ""},
 			{Name: "modelName", Kind: "string", Default: "", Range: "", Text: "The model of that service.", Effect: ""},
 			{Name: "vllm", Kind: "object", Default: "", Range: "", Text: "That service, which is refused.", Effect: ""},
+			{Name: "vllmHTTP", Kind: "object", Default: "", Range: "", Text: "The older name of vllm, and is refused too.", Effect: ""},
+			{Name: "udsTokenizerConfig", Kind: "object", Default: "", Range: "", Text: "A tokenizer beside the picker, which is refused.", Effect: ""},
 			{Name: "estimate", Kind: "object", Default: "", Range: "", Text: "Says how media count. It has no effect: an image, sound or file counts as at most 256 tokens.", Effect: "warning"},
 		}},
-		{Type: "topology-extractor", Text: "States that labels say where endpoints stand: plugins for topology read them without it. Those of a pod are its own; without kubernetes.io/hostname its spec.hostname stands for it, or else the node that it is bound to. An endpoint-notification-source names it. It has no parameters.", Source: "engine/config/parameters.go"},
+		{Type: "topology-extractor", Text: "States that labels say where endpoints stand: plugins for topology read them without it. Those of a pod are its own; without kubernetes.io/hostname its spec.hostname stands for it, or else the node that it is bound to. An endpoint-notification-source names it. It has no parameters.", Source: "engine/config/extractors.go"},
 		{Type: "vertexai-parser", Text: "Reads the model and the prompt of calls to ChatCompletions, RawPredict and StreamRawPredict of Vertex, for gRPC. What the first one wraps is a chat completion, what the others wrap is of the responses API. Messages that are compressed are not read.", Source: "engine/config/parameters.go"},
 		{Type: "vllmgrpc-parser", Text: "Reads the prompt of calls to Generate and Embed of vLLM's own service for gRPC, which name no model: text or tokens. Messages that are compressed are not read.", Source: "engine/config/parameters.go"},
 		{Type: "vllmhttp-parser", Text: "Reads the model and the tokens of vLLM's own /inference/v1/generate.", Source: "engine/config/parameters.go"},
@@ -504,7 +542,8 @@ var sectionDocs = map[string]string{
 	"crossReplicaSection.syncInterval":               "The time between two messages to the other replicas.",
 	"crossReplicaSection.publishTimeout":             "Bounds the time that one message may take.",
 	"documentV1Alpha1.dataLayer":                     "Says where endpoints and their figures come from.",
-	"documentV1Alpha1.saturationDetector":            "Names the plugin that says how full the pool is. It is deprecated: v1 has it in flowControl.",
+	"documentV1Alpha1.data":                          "The older name of dataLayer. It is deprecated.",
+	"documentV1Alpha1.saturationDetector":            "Names the plugin that says how full the pool is, or has the bounds of a utilization-detector. It is deprecated: v1 has it in flowControl.",
 	"documentV1Alpha1.parser":                        "Names what reads the bodies of requests. It is deprecated: v1 has requestHandler.parsers.",
 	"dataLayerV1Alpha1.injectDefaults":               "Reads the metrics page of every model server without being told; absent = true.",
 	"dataLayerV1Alpha1.sources":                      "The pages of a model server that are read.",
@@ -512,4 +551,8 @@ var sectionDocs = map[string]string{
 	"dataLayerV1Alpha1.peerDiscovery":                "Names the plugin that finds other replicas of the picker.",
 	"dataLayerV1Alpha1.crossReplicaSyncerPluginRef":  "Names the plugin that shares what replicas of the picker know.",
 	"dataLayerV1Alpha1.crossReplicaSyncInterval":     "The time between two messages to the other replicas.",
+	"dataV1Alpha1.sources":                           "The pages of a model server that are read, unless dataLayer has some.",
+	"detectorV1Alpha1.queueDepthThreshold":           "That of a utilization-detector.",
+	"detectorV1Alpha1.kvCacheUtilThreshold":          "That of a utilization-detector.",
+	"detectorV1Alpha1.metricsStalenessThreshold":     "That of a utilization-detector.",
 }

@@ -19,6 +19,13 @@ func TestLRUCapacityIsInForce(t *testing.T) {
 		"two of them":  {fmt.Sprintf(plugin, "a", 700) + fmt.Sprintf(plugin, "b", 600), 700},
 		"the greatest": {fmt.Sprintf(plugin, "a", 1<<20), 1 << 20},
 		"too great":    {fmt.Sprintf(plugin, "a", 4_000_000), 1 << 20},
+		"of a scorer, as older files have it": {
+			"- {type: prefix-cache-scorer, parameters: {lruCapacityPerServer: 900}}\n" +
+				fmt.Sprintf(plugin, "a", 700), 900,
+		},
+		"too great at a scorer": {
+			"- {type: prefix-cache-scorer, parameters: {lruCapacityPerServer: 4000000}}\n", 1 << 20,
+		},
 	} {
 		got, err := Load([]byte(head+"plugins:\n"+c.plugins), three)
 		if err != nil {

@@ -52,8 +52,8 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: dataLayer.peerDiscover: unknown key, peerDiscovery is not supported yet"},
 		"key near supported": {head + "dataLayer: {discover: x}",
 			"line 3: dataLayer.discover: unknown key, did you mean discovery?"},
-		"removed type": {newHead + "plugins: [{type: by-label}]",
-			"line 3: plugins[0].type: by-label was removed from the format: write label-selector-filter"},
+		"removed type": {newHead + "plugins: [{type: low-queue-filter}]",
+			"line 3: plugins[0].type: low-queue-filter was removed from the format: write queue-scorer"},
 		"v1alpha1 key in v1": {newHead + "dataLayer: {peerDiscovery: {pluginRef: x}}",
 			"line 3: dataLayer.peerDiscovery: unknown key"},
 		"v1alpha1 parser": {newHead + "parser: {pluginRef: x}", "line 3: parser: unknown key"},
@@ -130,8 +130,6 @@ func TestLoadRefuses(t *testing.T) {
 			"line 5: plugins[0].parameters.lruCapacityPerServer: got -1, want 0 or more"},
 		"tokenizer": {plugin("tokenizer", "modelName: m"), "line 4: plugins[0].type: tokenizer is not supported: " +
 			asksTokenizer},
-		"pd-profile-handler": {newHead + "plugins: [{type: pd-profile-handler}]", "line 3: plugins[0].type: " +
-			"pd-profile-handler was removed from the format: write disagg-profile-handler"},
 		"older name of no decider": {plugin("disagg-profile-handler", "deciderPluginName: nobody"),
 			`line 5: plugins[0].parameters.deciders.prefill: no plugin is named "nobody"`},
 		"notified scorer": {newHead + "plugins: [{type: endpoint-notification-source}, {type: queue-scorer}]\n" +

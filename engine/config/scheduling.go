@@ -185,6 +185,7 @@ func (l *loader) handler(profiles []schedule.Profile) schedule.Handler {
 		found = &instance{name: defaultHandler, typ: defaultHandler, plugin: plugin}
 	}
 	l.from.handler = found
+	l.nameDecider(found)
 	l.declare(found)
 	l.arrange(found, names)
 	return plugin

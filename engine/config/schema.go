@@ -31,6 +31,7 @@ var required = map[reflect.Type][]string{
 	reflect.TypeFor[scorers.EndpointAttribute]():       {"attributeKey"},
 	reflect.TypeFor[ceilings.PriorityHoldback]():       {"minCeiling"},
 	reflect.TypeFor[detectors.MaxSaturation]():         {"detectors"},
+	reflect.TypeFor[filters.ByLabel]():                 {"label"},
 	reflect.TypeFor[filters.EndpointAttribute]():       {"algorithm"},
 	reflect.TypeFor[filters.Utilization]():             {"conditions"},
 	reflect.TypeFor[filters.Condition]():               {"metric"},

@@ -32,7 +32,7 @@ func (l *loader) dataLayer(doc *document) {
 		}
 	}
 	for i := range s.Sources {
-		l.source(&s.Sources[i], "dataLayer."+item("sources", i))
+		l.source(&s.Sources[i], item(doc.older.sources(), i))
 	}
 	l.modelList()
 	l.mainPage(s.InjectDefaults == nil || *s.InjectDefaults)
@@ -238,7 +238,7 @@ func (l *loader) oneOfMain() *instance {
 // parsers sets whether request bodies are parsed.
 func (l *loader) parsers(doc *document) {
 	l.effects("requestHandler", reflect.ValueOf(doc.RequestHandler), reflect.ValueOf(newDocument().RequestHandler))
-	l.config.SetsPriority = doc.RequestHandler.PropagatePriority
+	l.config.SetsPriority = l.config.SetsPriority || doc.RequestHandler.PropagatePriority
 	list, path := doc.RequestHandler.Parsers, "requestHandler.parsers"
 	if parser := doc.older.parser; parser != nil {
 		l.Warn("parser", "deprecated, write requestHandler.parsers")

@@ -1,18 +1,21 @@
 package config
 
 import (
-	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/detectors"
+	"github.com/signalbox-epp/signalbox/engine/profiles"
+	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
-// The versions of the file's format. Only this file knows v1alpha1: it decodes a file by the keys of that version, and
-// turns the result into a document of v1.
+// The versions of the file's format. Only this file decodes v1alpha1, by the keys of that version, and turns the result
+// into a document of v1; convert.go does so with the text of a file.
 const (
 	v1       = "llm-d.ai/v1"
 	v1alpha1 = "llm-d.ai/v1alpha1"
@@ -24,10 +27,19 @@ type documentV1Alpha1 struct {
 	sections
 	// DataLayer says where endpoints and their figures come from.
 	DataLayer dataLayerV1Alpha1 `json:"dataLayer"`
-	// SaturationDetector names the plugin that says how full the pool is. It is deprecated: v1 has it in flowControl.
-	SaturationDetector *pluginRef `json:"saturationDetector"`
+	// Data is the older name of dataLayer. It is deprecated.
+	Data dataV1Alpha1 `json:"data"`
+	// SaturationDetector names the plugin that says how full the pool is, or has the bounds of a utilization-detector.
+	// It is deprecated: v1 has it in flowControl.
+	SaturationDetector *detectorV1Alpha1 `json:"saturationDetector"`
 	// Parser names what reads the bodies of requests. It is deprecated: v1 has requestHandler.parsers.
 	Parser *pluginRef `json:"parser"`
+}
+
+// dataV1Alpha1 says which pages are read, in the oldest files.
+type dataV1Alpha1 struct {
+	// Sources are the pages of a model server that are read, unless dataLayer has some.
+	Sources []sourceSection `json:"sources"`
 }
 
 // dataLayerV1Alpha1 says where endpoints and their figures come from.
@@ -63,7 +75,12 @@ func (l *loader) read(root *yaml.Node) (document, bool) {
 		old := newV1Alpha1()
 		l.Decode(root, "", reflect.ValueOf(&old).Elem())
 		l.effects("dataLayer", reflect.ValueOf(old.DataLayer), reflect.ValueOf(newV1Alpha1().DataLayer))
-		return old.inV1(), !l.Failed("")
+		doc := old.inV1()
+		doc.older.oldest = version == oldGroup
+		if doc.older.data {
+			l.Warn("data", "deprecated, write dataLayer")
+		}
+		return doc, !l.Failed("")
 	}
 	doc := newDocument()
 	l.Decode(root, "", reflect.ValueOf(&doc).Elem())
@@ -81,13 +98,19 @@ func (d *documentV1Alpha1) inV1() document {
 	doc.DataLayer.InjectDefaults, doc.DataLayer.Sources = d.DataLayer.InjectDefaults, d.DataLayer.Sources
 	doc.DataLayer.Discovery.Endpoints = d.DataLayer.Discovery
 	doc.older = older{version: true, detector: d.SaturationDetector, parser: d.Parser}
+	if len(d.Data.Sources) > 0 && len(d.DataLayer.Sources) == 0 {
+		doc.DataLayer.Sources, doc.older.data = d.Data.Sources, true
+	}
 	return doc
 }
 
 // older holds what a file of v1alpha1 says under keys that v1 does not have.
 type older struct {
-	version          bool       // the file is of v1alpha1
-	detector, parser *pluginRef // nil = the file does not have the key
+	version  bool // the file is of v1alpha1
+	oldest   bool // it names the API group that the format had first, whose plugins took any parameter
+	data     bool // it names sources under data
+	detector *detectorV1Alpha1
+	parser   *pluginRef // nil = the file does not have the key, as of detector
 }
 
 // discovery returns the path under which the file names the source of its endpoints.
@@ -98,158 +121,153 @@ func (o older) discovery() string {
 	return "dataLayer.discovery.endpoints"
 }
 
-// Convert returns a configuration file in version v1, with its comments. A file of v1 is returned as it is. What a file
-// says is not checked: plugins that Load would refuse are converted too. The error is a *strictyaml.Error.
-func Convert(data []byte) ([]byte, error) {
-	root, problem := strictyaml.Parse(data)
-	switch {
-	case problem != nil:
-	case root == nil:
-		problem = &strictyaml.Problem{Text: "empty, there is nothing to convert"}
-	case root.Kind != yaml.MappingNode:
-		problem = &strictyaml.Problem{Line: root.Line, Text: "got " + strictyaml.Describe(root) + ", want a mapping"}
-	default:
-		problem = knownVersion(root)
+// sources returns the path under which the file names its pages.
+func (o older) sources() string {
+	if o.data {
+		return "data.sources"
 	}
-	if problem != nil {
-		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{*problem}}
-	}
-	if strictyaml.Find(root, "apiVersion").Value == v1 {
-		return data, nil
-	}
-	var document yaml.Node // Parse returns only the mapping, and the comments around it belong to the document
-	if err := yaml.Unmarshal(data, &document); err != nil {
-		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{*strictyaml.SyntaxProblem(data, err)}}
-	}
-	if problem := convert(document.Content[0]); problem != nil {
-		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{*problem}}
-	}
-	return encode(&document)
+	return "dataLayer.sources"
 }
 
-func knownVersion(root *yaml.Node) *strictyaml.Problem {
-	switch n := strictyaml.Find(root, "apiVersion"); {
-	case n == nil:
-		return &strictyaml.Problem{Line: 1, Path: "apiVersion", Text: "missing, want " + v1alpha1}
-	case n.Value != v1 && n.Value != v1alpha1 && n.Value != oldGroup:
-		return &strictyaml.Problem{Line: n.Line, Path: "apiVersion",
-			Text: fmt.Sprintf("got %q, want %s", clip.Value(n.Value), v1alpha1)}
-	}
-	return nil
+// renamed maps former names of plugin types to the present ones. Their parameters mean the same.
+var renamed = map[string]string{
+	"by-label-selector": "label-selector-filter",
+	"kv-cache-scorer":   "kv-cache-utilization-scorer",
+	"max-score":         "max-score-picker",
+	"prefill-header":    "prefill-header-handler",
+	"prefix-cache":      "prefix-cache-scorer",
+	"single-profile":    "single-profile-handler",
 }
 
-// moves pairs each key of v1alpha1 that v1 has elsewhere with its new path. A value that already stands at the new path
-// stays, because Load prefers it.
-var moves = []struct{ from, to []string }{
-	{[]string{"dataLayer", "discovery"}, []string{"dataLayer", "discovery", "endpoints"}},
-	{[]string{"dataLayer", "peerDiscovery"}, []string{"dataLayer", "discovery", "peers"}},
-	{[]string{"dataLayer", "crossReplicaSyncerPluginRef"}, []string{"dataLayer", "crossReplica", "syncerPluginRef"}},
-	{[]string{"dataLayer", "crossReplicaSyncInterval"}, []string{"dataLayer", "crossReplica", "syncInterval"}},
-	{[]string{"saturationDetector"}, []string{"flowControl", "saturationDetector"}},
-	{[]string{"parser"}, []string{"requestHandler", "parsers"}},
+// replaced maps plugin types of older files to those that do the same. Their parameters are others.
+var replaced = map[string]string{
+	"by-label":           "label-selector-filter",
+	"pd-profile-handler": "disagg-profile-handler",
 }
 
-// convert turns a mapping of v1alpha1 into one of v1, in place.
-func convert(root *yaml.Node) *strictyaml.Problem {
-	if problem := writtenOut(root); problem != nil {
-		return problem
+// removed maps plugin types that the format no longer has to what to write instead.
+var removed = map[string]string{
+	"decision-tree-filter":        "list filters and scorers in a profile",
+	"least-kv-cache-filter":       "write kv-cache-utilization-scorer",
+	"least-queue-filter":          "write queue-scorer",
+	"lora-affinity-filter":        "write lora-affinity-scorer",
+	"low-queue-filter":            "write queue-scorer",
+	"precise-prefix-cache-scorer": "write prefix-cache-scorer, for KV events over ZMQ are not read",
+}
+
+// olderGates are feature gates of older files: what they switched on is always there, or is gone.
+var olderGates = []string{"dataLayer", "enableLegacyMetrics", "prepareDataPlugins"}
+
+// olderGate reports whether a feature gate is one of older files.
+func olderGate(gate string) bool {
+	name, _, _ := strings.Cut(gate, "=")
+	return slices.Contains(olderGates, name)
+}
+
+// detectorV1Alpha1 names a saturation detector or, in the oldest files, has the bounds of one.
+type detectorV1Alpha1 struct {
+	pluginRef
+	// QueueDepthThreshold is that of a utilization-detector.
+	QueueDepthThreshold *int `json:"queueDepthThreshold"`
+	// KVCacheUtilThreshold is that of a utilization-detector.
+	KVCacheUtilThreshold *float64 `json:"kvCacheUtilThreshold"`
+	// MetricsStalenessThreshold is that of a utilization-detector.
+	MetricsStalenessThreshold *time.Duration `json:"metricsStalenessThreshold"`
+}
+
+// olderDetector returns the detector of the key saturationDetector; nil = there is a problem with it.
+func (l *loader) olderDetector(d *detectorV1Alpha1) *instance {
+	const at = "saturationDetector"
+	if d.PluginRef != "" {
+		l.Warn(at, "deprecated, write flowControl.saturationDetector")
+		return l.detectorAt(at, &d.pluginRef)
 	}
-	strictyaml.Find(root, "apiVersion").Value = v1
-	for _, m := range moves {
-		key, value := take(root, m.from)
-		if value == nil {
+	l.Warn(at, "deprecated, write a %s and name it in flowControl.saturationDetector", defaultDetector)
+	if x := l.named[defaultDetector]; x != nil { // which has bounds of its own
+		return l.detectorAt(at, &pluginRef{PluginRef: defaultDetector})
+	}
+	x := l.defaultDetector(defaultDetector)
+	of := x.plugin.(*detectors.Utilization)
+	set(&of.QueueDepthThreshold, d.QueueDepthThreshold)
+	set(&of.KVCacheUtilThreshold, d.KVCacheUtilThreshold)
+	set(&of.MetricsStalenessThreshold, d.MetricsStalenessThreshold)
+	l.invalid(at, of.Validate())
+	return x
+}
+
+// set gives a parameter the value that a file has for it, if any.
+func set[T any](parameter, given *T) {
+	if given != nil {
+		*parameter = *given
+	}
+}
+
+// olderNames moves the parameters that a plugin has under older names to the present ones. One whose present name is
+// written too has no effect, and an empty text stands for the default.
+func (l *loader) olderNames(at string, plugin reflect.Value) {
+	moved := map[string]bool{}
+	for _, f := range strictyaml.FieldsOf(plugin.Type()) {
+		given := plugin.FieldByIndex(f.Index)
+		if f.Older == "" || given.IsNil() {
 			continue
 		}
-		if m.from[0] == "parser" && value.Tag != "!!null" { // a key without a value stays one
-			value = &yaml.Node{Kind: yaml.SequenceNode, Style: value.Style, Content: []*yaml.Node{value}}
+		value := given.Elem()
+		given.SetZero()
+		now := parameterAt(plugin, f.Older)
+		taken := moved[f.Older] || l.Written(at+"."+f.Older)
+		if taken && !now.Equal(value) {
+			l.Warn(at+"."+f.Name, "has no effect beside %s", f.Older)
+			continue
 		}
-		put(root, m.to, key, value)
+		if !value.IsZero() || value.Kind() != reflect.String {
+			now.Set(value)
+		}
+		moved[f.Older] = true
+		l.Warn(at+"."+f.Name, "deprecated, write %s", f.Older)
 	}
-	plugins := strictyaml.Find(root, "plugins")
-	if plugins == nil {
-		return nil
-	}
-	for _, p := range plugins.Content {
-		rename(p)
-	}
-	return nil
 }
 
-// take removes a key and returns it with its value; nil = the mapping does not have it.
-func take(n *yaml.Node, path []string) (key, value *yaml.Node) {
-	for _, name := range path[:len(path)-1] {
-		if n = strictyaml.Find(n, name); n == nil {
-			return nil, nil
+// parameterAt returns a parameter by its path.
+func parameterAt(plugin reflect.Value, path string) reflect.Value {
+	name, rest, nested := strings.Cut(path, ".")
+	for _, f := range strictyaml.FieldsOf(plugin.Type()) {
+		if f.Name != name {
+			continue
 		}
-	}
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == path[len(path)-1] {
-			key, value = n.Content[i], n.Content[i+1]
-			n.Content = append(n.Content[:i], n.Content[i+2:]...)
-			return key, value
+		if nested {
+			return parameterAt(plugin.FieldByIndex(f.Index), rest)
 		}
+		return plugin.FieldByIndex(f.Index)
 	}
-	return nil, nil
+	panic("no parameter " + path)
 }
 
-// put adds a value at a path, with the mappings on the way to it, unless the path has a value. The key keeps its
-// comments.
-func put(n *yaml.Node, path []string, key, value *yaml.Node) {
-	last := len(path) - 1
-	for _, name := range path[:last] {
-		next := strictyaml.Find(n, name)
-		switch {
-		case next == nil:
-			next = &yaml.Node{Kind: yaml.MappingNode, Style: value.Style}
-			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name, Style: key.Style}, next)
-		case next.Kind == yaml.ScalarNode: // null, says writtenOut
-			*next = yaml.Node{Kind: yaml.MappingNode, Style: value.Style, HeadComment: next.HeadComment,
-				LineComment: next.LineComment}
-		}
-		n = next
+// settle takes what older files say of other plugins off a plugin, once its warnings are entered.
+func (l *loader) settle(x *instance) {
+	switch p := x.plugin.(type) {
+	case *scorers.PrefixCache:
+		l.blocks = max(l.blocks, l.capped(x.path+".parameters.lruCapacityPerServer", p.LRUCapacityPerServer))
+		p.PrefixCacheOlderNames = scorers.PrefixCacheOlderNames{}
+	case *OpenAIParser:
+		l.config.SetsPriority = l.config.SetsPriority || p.PropagatePriority
+	case *ApproxPrefixCache:
+		p.LRUCapacityPerServer = l.capped(x.path+".parameters.lruCapacityPerServer", p.LRUCapacityPerServer)
+		l.blocks = max(l.blocks, p.LRUCapacityPerServer)
 	}
-	if there := strictyaml.Find(n, path[last]); there != nil && there.Kind == yaml.SequenceNode &&
-		len(there.Content) == 0 {
-		take(n, path[last:])
-	} else if there != nil {
-		return
-	}
-	key.Value = path[last]
-	n.Content = append(n.Content, key, value)
 }
 
-// writtenOut returns a problem if one of the mappings between which keys move is no mapping, or uses aliases or merge
-// keys: moving a key there could change other places that share the value.
-func writtenOut(root *yaml.Node) *strictyaml.Problem {
-	for _, name := range []string{"", "dataLayer", "flowControl", "requestHandler"} {
-		n := root
-		if name != "" {
-			n = strictyaml.Find(root, name)
-		}
-		switch {
-		case n == nil || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
-		case n.Kind == yaml.AliasNode || strictyaml.Find(n, "<<") != nil:
-			return &strictyaml.Problem{Line: n.Line, Path: name,
-				Text: "has an alias or a merge key, which is not converted; write it out"}
-		case n.Kind != yaml.MappingNode:
-			return &strictyaml.Problem{Line: n.Line, Path: name, Text: "got " + strictyaml.Describe(n) +
-				", want a mapping"}
-		}
+// capped bounds how many blocks of a server the index keeps.
+func (l *loader) capped(path string, blocks int) int {
+	if blocks > mostPrefixBlocks {
+		l.Warn(path, "got %d, which counts as %d, the most", blocks, mostPrefixBlocks)
 	}
-	return nil
+	return min(blocks, mostPrefixBlocks)
 }
 
-// rename gives a plugin the present name of its type. If it has no name of its own it gets the former type as its name,
-// so that references to it still hold.
-func rename(plugin *yaml.Node) {
-	typ := strictyaml.Find(plugin, "type")
-	if typ == nil || renamed[typ.Value] == "" {
-		return
+// nameDecider has a pd-profile-handler that names no decider ask the one that files of its time had under this name.
+func (l *loader) nameDecider(x *instance) {
+	const decider = "prefix-based-pd-decider"
+	if p, ok := x.plugin.(*profiles.PrefillDecode); ok && p.DeciderPluginName == "" && l.named[decider] != nil {
+		p.DeciderPluginName = decider
 	}
-	if strictyaml.Find(plugin, "name") == nil {
-		plugin.Content = append(plugin.Content,
-			&yaml.Node{Kind: yaml.ScalarNode, Value: "name", Style: plugin.Content[0].Style},
-			&yaml.Node{Kind: yaml.ScalarNode, Value: typ.Value, Style: typ.Style})
-	}
-	typ.Value = renamed[typ.Value]
 }

@@ -129,6 +129,9 @@ func FuzzConvert(f *testing.F) {
 		}
 		f.Add(data)
 	}
+	for _, c := range olderFiles {
+		f.Add([]byte(c.file))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		converted, err := Convert(data)
 		if err != nil {

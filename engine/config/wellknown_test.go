@@ -76,9 +76,9 @@ schedulingProfiles:
   - {pluginRef: of-gpu}
   - {pluginRef: of-cpu}
 `, []string{
-		"parameters.lruCapacityPerServer: got 4000000, which counts as 1048576, the most",
 		"parameters.autoTune: has no effect",
 		"parameters.maxPrefixBlocksToMatch: has no effect",
+		"parameters.lruCapacityPerServer: got 4000000, which counts as 1048576, the most",
 	}},
 	"two producers": {`
 plugins:

@@ -18,6 +18,8 @@ type PrefixBased struct {
 	NonCachedTokens int `json:"nonCachedTokens"`
 	// PromptTokens is the length in tokens below which the decode server reads any prompt itself.
 	PromptTokens int `json:"promptTokens"`
+	// PrefixMatchInfoProducerName names the approx-prefix-cache-producer whose index is read; empty = the only one.
+	PrefixMatchInfoProducerName string `json:"prefixMatchInfoProducerName" names:"approx-prefix-cache-producer"`
 
 	blocks attributes.NumberSlot
 }
@@ -36,7 +38,7 @@ func (p *PrefixBased) Validate() error {
 
 // Declare asks for the lead blocks that endpoints hold.
 func (p *PrefixBased) Declare(r *attributes.Reader) {
-	p.blocks = r.Number(attributes.PrefixBlocks.Name, "")
+	p.blocks = r.Number(attributes.PrefixBlocks.Name, p.PrefixMatchInfoProducerName)
 }
 
 // Decide compares the tokens that are not cached with the threshold.

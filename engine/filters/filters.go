@@ -12,6 +12,7 @@ import (
 // Types maps the type name in configuration to a constructor of the filter with its defaults. Parameters are decoded
 // onto that value, and its Validate returns what is wrong with them.
 var Types = map[string]func() schedule.Filter{
+	"by-label":      func() schedule.Filter { return new(ByLabel) },
 	"decode-filter": func() schedule.Filter { return new(Decode) },
 	"encode-filter": func() schedule.Filter { return new(Encode) },
 	"endpoint-attribute-filter": func() schedule.Filter {

@@ -35,6 +35,8 @@ func TestFilters(t *testing.T) {
 		"decode":         {new(Decode), roles, "ynyynnynyy"},
 		"prefill":        {new(Prefill), roles, "nyyynyynnn"},
 		"encode":         {new(Encode), roles, "nnnnyyynnn"},
+		"by label":       {&ByLabel{"app", []string{"b", "c"}, false}, apps, "nnyn"},
+		"by label, none": {&ByLabel{"app", []string{"b"}, true}, apps, "nnyy"},
 		"empty selector": {new(LabelSelector), apps, "yyyy"},
 		"label":          {&LabelSelector{MatchLabels: map[string]string{"app": "a"}}, apps, "yynn"},
 		"two labels":     {&LabelSelector{MatchLabels: map[string]string{"app": "a", "gpu": "h100"}}, apps, "ynnn"},

@@ -36,14 +36,32 @@ type PrefixCacheAffinity struct {
 	InFlightLoadProducerName string `json:"inFlightLoadProducerName" names:"inflight-load-producer"`
 	// LatencyPredictionInfoProducerName names a latency predictor.
 	LatencyPredictionInfoProducerName string `json:"latencyPredictionInfoProducerName" effect:"none"`
+	// MaxTokensInFlightPenalty is how many tokens in flight more than the others the servers that hold the prompt may
+	// have; 0 = any number. It is an older way to write maxTTFTPenaltyMs, which is that many tokens divided by
+	// peakPrefillThroughput, and goes before it.
+	MaxTokensInFlightPenalty int `json:"maxTokensInFlightPenalty"`
 
 	blocks, tokens attributes.NumberSlot
+}
+
+// Adapt turns a bound in tokens into one in milliseconds. It goes before maxTTFTPenaltyMs, whose default would bound
+// more: files that have it had no default beside it.
+func (f *PrefixCacheAffinity) Adapt() (warnings []error) {
+	if n := f.MaxTokensInFlightPenalty; n > 0 && f.PeakPrefillThroughput > 0 {
+		f.MaxTTFTPenaltyMs, f.MaxTokensInFlightPenalty = float64(n)/f.PeakPrefillThroughput*1000, 0
+		warnings = append(warnings, fmt.Errorf("maxTokensInFlightPenalty: deprecated, write maxTTFTPenaltyMs: %.0f",
+			f.MaxTTFTPenaltyMs))
+	}
+	return warnings
 }
 
 // Validate returns which parameters are out of range.
 func (f *PrefixCacheAffinity) Validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if f.MaxTokensInFlightPenalty < 0 {
+		fail("maxTokensInFlightPenalty: got %d, want 0 or more", f.MaxTokensInFlightPenalty)
+	}
 	if !(f.AffinityThreshold >= 0 && f.AffinityThreshold <= 1) {
 		fail("affinityThreshold: got %v, want 0 to 1", f.AffinityThreshold)
 	}

@@ -18,6 +18,8 @@ type EmbeddingsCache struct {
 	// CacheSizeInMBPerServer is the memory that a server has for them, in MiB, of which each takes 2; 2 to 131072.
 	// Those that were not sent for the longest time make way, give or take an eighth.
 	CacheSizeInMBPerServer int `json:"cacheSizeInMBPerServer"`
+	// CacheSizeInMB is the older name of cacheSizeInMBPerServer.
+	CacheSizeInMB *int `json:"cacheSizeInMB" older:"cacheSizeInMBPerServer"`
 
 	media memory.Media
 }

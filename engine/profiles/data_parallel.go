@@ -16,6 +16,8 @@ type DataParallel struct {
 	SingleProfile
 	// PrimaryPort is the sidecar's port, 1 to 65535.
 	PrimaryPort int `json:"primaryPort"`
+	// TargetPort is the older name of primaryPort.
+	TargetPort *int `json:"targetPort" older:"primaryPort"`
 }
 
 // Validate returns which parameters are out of range.
@@ -28,9 +30,14 @@ func (h *DataParallel) Validate() error {
 
 // Finish sends the request to the sidecar of the picked rank.
 func (h *DataParallel) Finish(c *schedule.Course, f *schedule.Final) {
+	sendToSidecar(c, f, h.PrimaryPort)
+}
+
+// sendToSidecar sends a request to a port of the picked server, where a header tells its sidecar the rank.
+func sendToSidecar(c *schedule.Course, f *schedule.Final, port int) {
 	f.Destinations = f.Destinations[:1]
 	first := &f.Destinations[0]
 	rank := string(c.Endpoint(first.At).Address())
-	first.Sent = messages.Address(rank[:strings.LastIndexByte(rank, ':')+1] + strconv.Itoa(h.PrimaryPort))
+	first.Sent = messages.Address(rank[:strings.LastIndexByte(rank, ':')+1] + strconv.Itoa(port))
 	f.Headers = append(f.Headers, messages.Header{Name: messages.DataParallelHeader, Value: rank})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -24,6 +25,12 @@ const (
 
 // String returns the name of the stage in parameters.
 func (s stage) String() string { return [...]string{"encode", "prefill", "decode", "fallback"}[s] }
+
+// The orders of stages.
+const (
+	decodeFirst  = "decode-first"
+	prefillFirst = "prefill-first"
+)
 
 // splits names how a request is split, by whether an encode and whether a prefill server work for it.
 var splits = [2][2]string{{"decode-only", "prefill-decode"}, {"encode-decode", "encode-prefill-decode"}}
@@ -50,20 +57,20 @@ type Disagg struct {
 }
 
 // DisaggOlderNames has the parameters by their older names; nil = the file does not use the name. All are nil once
-// Adapt has moved them.
+// the configuration is read.
 type DisaggOlderNames struct {
 	// DecodeProfile is the older name of profiles.decode.
-	DecodeProfile *string `json:"decodeProfile"`
+	DecodeProfile *string `json:"decodeProfile" older:"profiles.decode"`
 	// PrefillProfile is the older name of profiles.prefill.
-	PrefillProfile *string `json:"prefillProfile"`
+	PrefillProfile *string `json:"prefillProfile" older:"profiles.prefill"`
 	// EncodeProfile is the older name of profiles.encode.
-	EncodeProfile *string `json:"encodeProfile"`
+	EncodeProfile *string `json:"encodeProfile" older:"profiles.encode"`
 	// PrefillDeciderPluginName is the older name of deciders.prefill.
-	PrefillDeciderPluginName *string `json:"prefillDeciderPluginName"`
+	PrefillDeciderPluginName *string `json:"prefillDeciderPluginName" older:"deciders.prefill"`
 	// DeciderPluginName is a still older name of deciders.prefill.
-	DeciderPluginName *string `json:"deciderPluginName"`
+	DeciderPluginName *string `json:"deciderPluginName" older:"deciders.prefill"`
 	// EncodeDeciderPluginName is the older name of deciders.encode.
-	EncodeDeciderPluginName *string `json:"encodeDeciderPluginName"`
+	EncodeDeciderPluginName *string `json:"encodeDeciderPluginName" older:"deciders.encode"`
 }
 
 // DisaggProfiles names the profile of each stage.
@@ -74,12 +81,13 @@ type DisaggProfiles struct {
 	Prefill string `json:"prefill"`
 	// Encode is the profile that picks the servers which encode media.
 	Encode string `json:"encode"`
-	// Fallback is the profile that picks one server for everything, if a required stage has none; empty = the request
-	// is refused then.
+	// Fallback is the profile that picks one server for everything, if no decode server is left, or no prefill server
+	// though its decider has said that the stage runs; empty = a request without a decode server is refused.
 	Fallback string `json:"fallback"`
 }
 
-// DisaggDeciders names the decider of each stage that can be left out. A stage without a decider never runs.
+// DisaggDeciders names the decider of each stage that can be left out. A stage without a decider never runs, but for
+// prefill in the order prefill-first, which then always does if it has a profile.
 type DisaggDeciders struct {
 	// Prefill is a prefix-based-pd-decider or an always-disagg-pd-decider.
 	Prefill string `json:"prefill"`
@@ -89,50 +97,17 @@ type DisaggDeciders struct {
 
 // DisaggRequired says which stages a request cannot do without once its decider has said that they run.
 type DisaggRequired struct {
-	// Prefill is true if a request is refused, or falls back, where no prefill server is left; false = the decode
-	// server reads the prompt itself.
+	// Prefill is true if a request is refused where no prefill server is left; false = the decode server reads the
+	// prompt itself, unless there is a fallback.
 	Prefill bool `json:"prefill"`
-}
-
-// Adapt moves parameters with older names to the present ones. One whose present name has been given a value has no
-// effect.
-func (h *Disagg) Adapt() (warnings []error) {
-	for _, p := range []struct {
-		name string
-		old  **string
-		now  string
-		to   *string
-		was  string // the default of now
-	}{
-		{"decodeProfile", &h.DecodeProfile, "profiles.decode", &h.Profiles.Decode, "decode"},
-		{"prefillProfile", &h.PrefillProfile, "profiles.prefill", &h.Profiles.Prefill, "prefill"},
-		{"encodeProfile", &h.EncodeProfile, "profiles.encode", &h.Profiles.Encode, "encode"},
-		{"prefillDeciderPluginName", &h.PrefillDeciderPluginName, "deciders.prefill", &h.Deciders.Prefill, ""},
-		{"deciderPluginName", &h.DeciderPluginName, "deciders.prefill", &h.Deciders.Prefill, ""},
-		{"encodeDeciderPluginName", &h.EncodeDeciderPluginName, "deciders.encode", &h.Deciders.Encode, ""},
-	} {
-		given := *p.old
-		*p.old = nil
-		switch {
-		case given == nil:
-			continue
-		case *p.to != p.was && *p.to != *given:
-			warnings = append(warnings, fmt.Errorf("%s: has no effect beside %s", p.name, p.now))
-			continue
-		case *given != "": // which stands for the default
-			*p.to = *given
-		}
-		warnings = append(warnings, fmt.Errorf("%s: deprecated, write %s", p.name, p.now))
-	}
-	return warnings
 }
 
 // Validate returns which parameters are out of range.
 func (h *Disagg) Validate() error {
 	switch h.StageOrder {
-	case "decode-first":
+	case decodeFirst:
 		h.order = []stage{decode, encode, prefill}
-	case "prefill-first":
+	case prefillFirst:
 		h.order = []stage{prefill, encode, decode}
 	default:
 		return fmt.Errorf("stageOrder: got %q, want decode-first or prefill-first", clip.Value(h.StageOrder))
@@ -155,6 +130,9 @@ func (h *Disagg) Arrange(profiles []string, plugin func(parameter, name string) 
 		}
 		h.says[s] = decider
 	}
+	if h.StageOrder == prefillFirst && h.says[prefill] == nil && slices.Contains(profiles, h.Profiles.Prefill) {
+		h.says[prefill] = deciders.Always{}
+	}
 	for s, p := range [stages]struct {
 		name   string
 		needed bool
@@ -163,8 +141,13 @@ func (h *Disagg) Arrange(profiles []string, plugin func(parameter, name string) 
 		decode: {h.Profiles.Decode, true}, fallback: {h.Profiles.Fallback, h.Profiles.Fallback != ""},
 	} {
 		h.at[s] = slices.Index(profiles, p.name)
-		if h.at[s] < 0 && p.needed {
+		before := slices.Index(h.at[:s], h.at[s])
+		switch {
+		case h.at[s] < 0 && p.needed:
 			errs = append(errs, fmt.Errorf("profiles.%v: no profile is named %q", stage(s), clip.Value(p.name)))
+		case h.at[s] >= 0 && p.needed && before >= 0:
+			errs = append(errs, fmt.Errorf("profiles.%v: got %q, which profiles.%v is too, want another", stage(s),
+				clip.Value(p.name), stage(before)))
 		}
 	}
 	return errors.Join(errs...)
@@ -188,7 +171,7 @@ func (h *Disagg) Next(c *schedule.Course) schedule.Run {
 			return schedule.Run{Profile: -1}
 		}
 		if h.failed(c) {
-			return schedule.Run{Profile: h.at[fallback]}
+			return schedule.Run{Profile: h.at[fallback], Alone: true}
 		}
 		begin = slices.Index(h.order, last) + 1
 	}
@@ -202,7 +185,7 @@ func (h *Disagg) Next(c *schedule.Course) schedule.Run {
 
 // required reports whether a stage cannot be left out.
 func (h *Disagg) required(s stage) bool {
-	return s == decode || s == fallback || s == prefill && h.Required.Prefill
+	return s == decode || s == fallback || s == prefill && (h.Required.Prefill || h.at[fallback] >= 0)
 }
 
 // failed reports whether a required stage has picked nothing.

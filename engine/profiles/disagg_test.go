@@ -45,8 +45,10 @@ func TestDisaggRunsItsStages(t *testing.T) {
 		held            int // blocks of the prompt at the decode server
 		want            string
 	}{
-		"both":               {nil, []int{0}, []int{1}, 0, two + "dp"},
-		"prefill first":      {func(h *Disagg) { h.StageOrder = "prefill-first" }, []int{0}, []int{1}, 0, two + "pd"},
+		"both":          {nil, []int{0}, []int{1}, 0, two + "dp"},
+		"prefill first": {func(h *Disagg) { h.StageOrder = "prefill-first" }, []int{0}, []int{1}, 0, two + "pd"},
+		"prefill first, undecided": {func(h *Disagg) { h.Deciders.Prefill, h.StageOrder = "", "prefill-first" },
+			[]int{0}, []int{1}, 0, two + "pd"},
 		"no decider":         {func(h *Disagg) { h.Deciders.Prefill = "" }, []int{0}, []int{1}, 0, "0@10.0.0.0:80 d"},
 		"one server is both": {nil, []int{0}, []int{0}, 0, "0@10.0.0.0:80 dp"},
 		"fallbacks": {nil, []int{0, 2}, []int{1, 2}, 0, strings.Replace(two, " +", " 2@10.0.0.2:80 +", 1) +
@@ -58,11 +60,16 @@ func TestDisaggRunsItsStages(t *testing.T) {
 		"fallback for prefill": {fallBack, []int{0}, nil, 0, "2@10.0.0.2:80 dpf"},
 		"fallback for decode":  {fallBack, nil, []int{1}, 0, "2@10.0.0.2:80 df"},
 		"fallback unused":      {fallBack, []int{0}, []int{1}, 0, two + "dp"},
-		"enough is new":        {decided("new"), []int{0}, []int{1}, 1, two + "dp"},
-		"too little is new":    {decided("new"), []int{0}, []int{1}, 2, "0@10.0.0.0:80 d"},
-		"all counts as new":    {prefillFirst("new"), []int{0}, []int{1}, 2, two + "pd"},
-		"the prompt is short":  {decided("long"), []int{0}, []int{1}, 0, "0@10.0.0.0:80 d"},
-		"a threshold of 0":     {decided("never"), []int{0}, []int{1}, 0, "0@10.0.0.0:80 d"},
+		"fallback alone": {func(h *Disagg) { h.Profiles.Fallback = "full" }, []int{0}, nil, 0,
+			"2@10.0.0.2:80 dpf"},
+		"fallback, prefill not due": {func(h *Disagg) {
+			h.Profiles.Fallback, h.Deciders.Prefill = "full", "never"
+		}, []int{0}, nil, 0, "0@10.0.0.0:80 d"},
+		"enough is new":       {decided("new"), []int{0}, []int{1}, 1, two + "dp"},
+		"too little is new":   {decided("new"), []int{0}, []int{1}, 2, "0@10.0.0.0:80 d"},
+		"all counts as new":   {prefillFirstBy("new"), []int{0}, []int{1}, 2, two + "pd"},
+		"the prompt is short": {decided("long"), []int{0}, []int{1}, 0, "0@10.0.0.0:80 d"},
+		"a threshold of 0":    {decided("never"), []int{0}, []int{1}, 0, "0@10.0.0.0:80 d"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := Types["disagg-profile-handler"]().(*Disagg)
@@ -117,50 +124,11 @@ func TestDisaggTakesTheRestOfACachedPromptForCached(t *testing.T) {
 	}
 }
 
-// Older names of parameters are as the present ones, which go before them.
-func TestDisaggAdaptsOlderNames(t *testing.T) {
-	for name, c := range map[string]struct {
-		change         func(*Disagg)
-		want, warnings string
-	}{
-		"none": {func(*Disagg) {}, "decode prefill encode  ", "[]"},
-		"all": {func(h *Disagg) {
-			h.DecodeProfile, h.PrefillProfile, h.EncodeProfile = new("d"), new("p"), new("e")
-			h.PrefillDeciderPluginName, h.EncodeDeciderPluginName = new("x"), new("y")
-		}, "d p e x y", "[decodeProfile: deprecated, write profiles.decode " +
-			"prefillProfile: deprecated, write profiles.prefill encodeProfile: deprecated, write profiles.encode " +
-			"prefillDeciderPluginName: deprecated, write deciders.prefill " +
-			"encodeDeciderPluginName: deprecated, write deciders.encode]"},
-		"the oldest": {func(h *Disagg) { h.DeciderPluginName = new("x") }, "decode prefill encode x ",
-			"[deciderPluginName: deprecated, write deciders.prefill]"},
-		"empty": {func(h *Disagg) { h.PrefillProfile = new("") }, "decode prefill encode  ",
-			"[prefillProfile: deprecated, write profiles.prefill]"},
-		"beside the present": {func(h *Disagg) {
-			h.Deciders.Prefill, h.DeciderPluginName, h.PrefillDeciderPluginName = "x", new("x"), new("y")
-		}, "decode prefill encode x ", "[prefillDeciderPluginName: has no effect beside deciders.prefill " +
-			"deciderPluginName: deprecated, write deciders.prefill]"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := Types["disagg-profile-handler"]().(*Disagg)
-			c.change(h)
-			warnings := fmt.Sprint(h.Adapt())
-			got := strings.Join([]string{h.Profiles.Decode, h.Profiles.Prefill, h.Profiles.Encode, h.Deciders.Prefill,
-				h.Deciders.Encode}, " ")
-			if got != c.want || warnings != c.warnings {
-				t.Errorf("got %q, %s\nwant %q, %s", got, warnings, c.want, c.warnings)
-			}
-			if again := h.Adapt(); len(again) > 0 {
-				t.Errorf("adapted again: %v", again)
-			}
-		})
-	}
-}
-
 func fallBack(h *Disagg) { h.Profiles.Fallback, h.Required.Prefill = "full", true }
 
 func decided(by string) func(*Disagg) { return func(h *Disagg) { h.Deciders.Prefill = by } }
 
-func prefillFirst(by string) func(*Disagg) {
+func prefillFirstBy(by string) func(*Disagg) {
 	return func(h *Disagg) { h.Deciders.Prefill, h.StageOrder = by, "prefill-first" }
 }
 

@@ -9,12 +9,15 @@ import "github.com/signalbox-epp/signalbox/engine/schedule"
 var Types = map[string]func() schedule.Handler{
 	"data-parallel-profile-handler": func() schedule.Handler { return &DataParallel{PrimaryPort: 8000} },
 	"disagg-profile-handler": func() schedule.Handler {
-		return &Disagg{StageOrder: "decode-first", Profiles: DisaggProfiles{
+		return &Disagg{StageOrder: decodeFirst, Profiles: DisaggProfiles{
 			Decode: "decode", Prefill: "prefill", Encode: "encode",
 		}}
 	},
 	"header-profile-handler": func() schedule.Handler {
 		return &HeaderProfile{HeaderName: "EPP-Profile", DefaultProfile: "decode"}
+	},
+	"pd-profile-handler": func() schedule.Handler {
+		return &PrefillDecode{DecodeProfile: "decode", PrefillProfile: "prefill"}
 	},
 	"single-profile-handler": func() schedule.Handler { return new(SingleProfile) },
 }

@@ -49,6 +49,7 @@ type Decider interface {
 type Run struct {
 	Profile  int  // index in Course.Profiles; -1 = nothing further
 	Optional bool // if the profile picks nothing, the request is not refused, and the result says why
+	Alone    bool // what other profiles have picked does not matter to its plugins
 }
 
 // Course is a request on its way through the profiles. Every endpoint that the request may go to has a place, which is

@@ -255,3 +255,34 @@ func TestMatchesGoBySlotAndAreAskedForOnce(t *testing.T) {
 		t.Errorf("asked %d times, saw %v", asked, saw)
 	}
 }
+
+// apart runs two profiles, the second alone.
+type apart struct{ alone bool }
+
+func (h apart) Next(c *schedule.Course) schedule.Run {
+	if n := c.Results().Len(); n < 2 {
+		return schedule.Run{Profile: n, Alone: h.alone && n == 1}
+	}
+	return schedule.Run{Profile: -1}
+}
+
+func (apart) Primary(*schedule.Course) int { return 1 }
+
+// What earlier runs have picked is nothing to the plugins of a run that is alone.
+func TestARunMayBeAlone(t *testing.T) {
+	for alone, want := range map[bool]int{false: 1, true: 0} {
+		s := newScene(t, 2)
+		first := func(_ *schedule.Input, _ []float32, ranked []int) []int { return append(ranked, 0) }
+		seen := -1
+		s.plan, s.handler = nil, apart{alone}
+		s.profiles = append(s.profiles, schedule.Profile{Name: "second",
+			Picker: picker("looks", func(in *schedule.Input, totals []float32, ranked []int) []int {
+				seen = in.Earlier().Len()
+				return first(in, totals, ranked)
+			})})
+		s.ranked(s.run(), 0)
+		if seen != want {
+			t.Errorf("alone %v: the second run saw %d earlier ones, want %d", alone, seen, want)
+		}
+	}
+}

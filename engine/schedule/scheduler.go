@@ -168,7 +168,9 @@ func (s *Scheduler) profiles(
 		}
 		s.ran[next.Profile] = true
 		of := &p.profiles[next.Profile]
-		s.run.in.earlier, s.run.in.values = s.course.results, s.course.values
+		if s.run.in.earlier, s.run.in.values = s.course.results, s.course.values; next.Alone {
+			s.run.in.earlier = nil
+		}
 		mem, why, detail := s.run.profile(s.course.request, of, next.Optional, now)
 		rec := &mem.run[0]
 		if why == messages.NoReason {

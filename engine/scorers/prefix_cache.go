@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
@@ -30,13 +31,61 @@ type PrefixCache struct {
 	YieldAboveRequests int `json:"yieldAboveRequests"`
 	// PrefixMatchInfoProducerName names the approx-prefix-cache-producer whose index is read; empty = the only one.
 	PrefixMatchInfoProducerName string `json:"prefixMatchInfoProducerName" names:"approx-prefix-cache-producer"`
+	PrefixCacheOlderNames
 
 	blocks, requests attributes.NumberSlot
+}
+
+// PrefixCacheOlderNames has parameters of older files: other names, and sizes of the index, which stood here before it
+// had a producer of its own. All are zero once the configuration is read.
+type PrefixCacheOlderNames struct {
+	// Producer is an older name of prefixMatchInfoProducerName.
+	Producer *string `json:"producer" older:"prefixMatchInfoProducerName"`
+	// PrefixLengthWeight is the older name of matchLengthWeight.
+	PrefixLengthWeight *float64 `json:"prefixLengthWeight" older:"matchLengthWeight"`
+	// MaxModelLen is the older name of matchLengthScaleTokens.
+	MaxModelLen *int `json:"maxModelLen" older:"matchLengthScaleTokens"`
+	// Mode is approximate; cache_tracking, which knows by KV events over ZMQ what servers hold, is refused.
+	Mode string `json:"mode"`
+	// AutoTune stood here for that of approx-prefix-cache-producer.
+	AutoTune *bool `json:"autoTune" effect:"warning"`
+	// HashBlockSize was the size of a block in bytes.
+	HashBlockSize int `json:"hashBlockSize" effect:"warning"`
+	// BlockSize stood here for that of approx-prefix-cache-producer.
+	BlockSize int `json:"blockSize" effect:"warning"`
+	// BlockSizeTokens stood here for that of approx-prefix-cache-producer.
+	BlockSizeTokens int `json:"blockSizeTokens" effect:"warning"`
+	// MaxPrefixBlocksToMatch stood here for that of approx-prefix-cache-producer.
+	MaxPrefixBlocksToMatch int `json:"maxPrefixBlocksToMatch" effect:"warning"`
+	// MaxPrefixTokensToMatch stood here for that of approx-prefix-cache-producer.
+	MaxPrefixTokensToMatch int `json:"maxPrefixTokensToMatch" effect:"warning"`
+	// LRUCapacityPerServer stands here for that of approx-prefix-cache-producer.
+	LRUCapacityPerServer int `json:"lruCapacityPerServer"`
+}
+
+// Adapt says where the capacity stands now.
+func (n *PrefixCacheOlderNames) Adapt() (warnings []error) {
+	if n.LRUCapacityPerServer > 0 {
+		warnings = append(warnings, errors.New("lruCapacityPerServer: deprecated, write it at an "+
+			"approx-prefix-cache-producer"))
+	}
+	return warnings
 }
 
 // Validate returns which parameters are out of range.
 func (s *PrefixCache) Validate() error {
 	var errs []error
+	switch s.Mode {
+	case "", "approximate":
+	case "cache_tracking":
+		errs = append(errs, errors.New("mode: cache_tracking needs KV events over ZMQ, which Signalbox does not read; "+
+			"remove it"))
+	default:
+		errs = append(errs, fmt.Errorf("mode: got %q, want approximate", clip.Value(s.Mode)))
+	}
+	if s.LRUCapacityPerServer < 0 {
+		errs = append(errs, fmt.Errorf("lruCapacityPerServer: got %d, want 0 or more", s.LRUCapacityPerServer))
+	}
 	if !(s.MatchLengthWeight >= 0 && s.MatchLengthWeight <= 1) {
 		errs = append(errs, fmt.Errorf("matchLengthWeight: got %v, want 0 to 1", s.MatchLengthWeight))
 	}

@@ -36,6 +36,8 @@ type Affinity struct {
 	SessionIDConfig SessionID `json:"sessionIdConfig"`
 	// ProfileName names the profile whose server counts, such as prefill; empty = the one that serves.
 	ProfileName string `json:"profileName"`
+	// HeaderName is the older name of encodedEndpointHeaderConfig.header.
+	HeaderName *string `json:"headerName" older:"encodedEndpointHeaderConfig.header"`
 
 	token attributes.HeaderSlot
 	ids   []id // by source

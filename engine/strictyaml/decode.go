@@ -75,6 +75,10 @@ func (r *Reader) object(n *yaml.Node, path string, into reflect.Value) {
 		at := join(path, clip.Value(p.name))
 		r.lines[at] = p.line
 		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == p.name })
+		if i < 0 && r.Lenient {
+			r.Warn(at, "has no effect: unknown key, %s", knownKeys(p.name, fields))
+			continue
+		}
 		if i < 0 {
 			r.Fail(at, "unknown key, %s", knownKeys(p.name, fields))
 			continue
@@ -89,7 +93,7 @@ func knownKeys(name string, fields []Field) string {
 	}
 	var names, without []string
 	for _, f := range fields {
-		if f.Effect == "" {
+		if f.Effect == "" && f.Older == "" {
 			names = append(names, f.Name)
 		} else {
 			without = append(without, f.Name)
@@ -217,6 +221,7 @@ type Field struct {
 	Type   reflect.Type
 	Effect string // "" = it works; "warning" = it is read and has no effect; "none" = only its default is accepted
 	Names  string // type of the plugin that the value names; "" = it names none
+	Older  string // "" = it is no older name; else the present path in the outermost struct
 }
 
 // FieldsOf returns the keys of a struct in their order, including those of embedded structs.
@@ -224,7 +229,8 @@ func FieldsOf(t reflect.Type) []Field {
 	var list []Field
 	for _, f := range reflect.VisibleFields(t) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
-			list = append(list, Field{name, f.Index, f.Type, f.Tag.Get("effect"), f.Tag.Get("names")})
+			list = append(list, Field{name, f.Index, f.Type, f.Tag.Get("effect"), f.Tag.Get("names"),
+				f.Tag.Get("older")})
 		}
 	}
 	return list

@@ -113,6 +113,7 @@ type Reader struct {
 	problems []Problem       // at most MaxProblems
 	warnings []Problem       // at most MaxProblems
 	more     int             // problems beyond those that are listed
+	Lenient  bool            // unknown keys are warnings
 	limit    int             // values that are looked at, at most, each alias counted as what it stands for
 	nodes    int             // values that may still be looked at; 0 <= nodes <= limit
 }

@@ -19,7 +19,7 @@ import (
 // Generated files have no limits.
 type Limits struct {
 	FunctionLines, Nesting int
-	// files that are no tests; plugin families and messages have no limit
+	// files that are neither tests nor generated; plugin families and messages have no limit
 	FolderFiles  int
 	StructFields int
 }
@@ -38,7 +38,7 @@ func (l Limits) check(t *Tree) []Violation {
 	for _, p := range t.Packages {
 		files := 0
 		for _, f := range p.Files {
-			if !f.Test {
+			if !f.Test && !f.Generated {
 				files++
 			}
 			if !f.Generated {

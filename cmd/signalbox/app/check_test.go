@@ -121,8 +121,9 @@ func TestConfigCheckSaysWhatTheLightLaneChanges(t *testing.T) {
 			"inflight-tokens, algorithm: {threshold: {operator: LessThan, value: 9}}}\n",
 			"-: light lane: line 5: plugins[1]: endpoint-attribute-filter reads inflight-tokens" + counts},
 		"stages": {"- type: queue-scorer\n- type: always-disagg-pd-decider\n- type: disagg-profile-handler\n" +
-			"  parameters: {profiles: {decode: all, prefill: all}, deciders: {prefill: always-disagg-pd-decider}}\n" +
-			"schedulingProfiles: [{name: all, plugins: [{pluginRef: queue-scorer}]}]\n",
+			"  parameters: {profiles: {decode: all, prefill: p}, deciders: {prefill: always-disagg-pd-decider}}\n" +
+			"schedulingProfiles: [{name: all, plugins: [{pluginRef: queue-scorer}]}, " +
+			"{name: p, plugins: [{pluginRef: queue-scorer}]}]\n",
 			"-: light lane: line 6: plugins[2]: disagg-profile-handler: prefill and encode servers have a request's " +
 				"load until the headers of its response, not until its first token\n"},
 		"rewrites": {"- type: queue-scorer\nmodelRewrites: [{name: r, rules: [{targets: [{modelRewrite: m}]}]}]\n",
