@@ -153,7 +153,18 @@ type ResponseEnded struct {
 	ResponseBytes int64
 	Usage         Usage  // NoUsage from the access log
 	ResponseID    string // as in FirstTokenSeen
+	Pace          Pace   // zero from the access log
 	Logged        Logged
+}
+
+// PaceBuckets is how many buckets a Pace has.
+const PaceBuckets = 16
+
+// Pace says how the pieces of a visible body came, by the time from one to the next, from the first token on. The zero
+// Pace has none.
+type Pace struct {
+	Pieces [PaceBuckets]uint32 // by buckets of ascending times; the last one has no bound
+	Sum    time.Duration       // of all these times
 }
 
 // Logged is what the access log's last entry says of a request. The zero Logged is no entry.

@@ -367,6 +367,7 @@ func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messag
 	c.log.parted = time.Time{} // it ends now, and not when it began to linger
 	c.rec.Usage, c.rec.ResponseBytes, c.whole = m.Usage, m.ResponseBytes, true
 	c.rec.ResponseID = cmp.Or(c.rec.ResponseID, m.ResponseID)
+	c.account.paced(&c.rec, &m.Pace)
 	if m.Logged == (messages.Logged{}) {
 		c.reportSuccess()
 	} else {

@@ -25,6 +25,8 @@ type meter struct {
 	took, bodies, answers, wait, tokenTime, streamed      prometheus.Observer
 	prompts, cachedTokens, outputs, streamTTFT, plainTTFT prometheus.Observer
 
+	pace paceCounters
+
 	tookShown, streamTTFTShown, plainTTFTShown shown
 
 	codes  atomic.Int32                                // error codes that have a counter
@@ -192,6 +194,14 @@ func (a *account) ended(r *messages.Record) {
 	a.settle(r)
 	a.leave()
 	a.meter.ended(r)
+}
+
+// paced counts how the pieces of a streamed response came, if it was answered well.
+func (a *account) paced(r *messages.Record, p *messages.Pace) {
+	if r.Stream && answeredWell(r) {
+		a.settle(r)
+		a.pace.add(p)
+	}
 }
 
 func (m *meter) model() string { return m.labels[1] }

@@ -104,6 +104,33 @@ var (
 	}
 )
 
+// The pieces of streamed responses that were answered well are counted by the time from one to the next.
+func TestPaceOfStreams(t *testing.T) {
+	const family = "llm_d_epp_request_streaming_itl_seconds"
+	b := newBench(t, spec)
+	pace := messages.Pace{Pieces: [messages.PaceBuckets]uint32{1: 2, 15: 1}, Sum: 3 * time.Second}
+	plain, failed := streamed, streamed
+	plain.Stream, failed.Status = false, 500
+	for _, r := range []*messages.Record{&plain, &failed} {
+		a := b.all.arrived(r)
+		a.paced(r, &pace)
+		a.ended(r)
+	}
+	b.want(family, nil)
+	for range 2 {
+		a := b.all.arrived(&streamed)
+		a.paced(&streamed, &pace)
+		a.ended(&streamed)
+	}
+	b.want(family, map[string]string{"f|m|2|m|": "6 6"})
+	got := b.gather()[family].GetMetric()[0].GetHistogram().GetBucket()
+	for i, want := range map[int]uint64{0: 0, 1: 4, 14: 4} {
+		if n := got[i].GetCumulativeCount(); n != want || len(got) != 15 {
+			t.Errorf("%d up to %v s, in %d buckets; want %d in 15", n, got[i].GetUpperBound(), len(got), want)
+		}
+	}
+}
+
 func TestServedRequestIsMeasured(t *testing.T) {
 	b := newBench(t, spec)
 	b.live(&streamed, b.pool.Snapshot().Endpoints[0])

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -63,7 +64,9 @@ const (
 func NewFamilies(r prometheus.Registerer, pool *endpoints.Published, name string) *Families {
 	f := newFamilies(r, name)
 	f.checks = newMeter(newFamilies(prometheus.NewRegistry(), name), rest)
-	r.MustRegister(newLoads(pool, &f.failures))
+	r.MustRegister(newLoads(pool, &f.failures), &paces{families: f, desc: prometheus.NewDesc(prefix+paceName,
+		"Time from one piece of a streamed response to the next, as the proxy shows them, from the first token on.",
+		requestLabels, nil)})
 	return f
 }
 
@@ -114,6 +117,7 @@ func (f *Families) requests(r prometheus.Registerer) {
 	f.tpot = family("request_streaming_tpot_seconds",
 		"Time from the first token over the output tokens after it, of streamed responses; "+
 			"estimated where request_output_tokens is.", tpotBuckets)
+	f.labels.cost.histogram(paceName, records.PaceBounds())
 	f.input = family("request_input_tokens", "Prompt tokens, as the model server reported.", tokenBuckets)
 	f.cached = family("request_cached_tokens",
 		"Prompt tokens that were in the prefix cache, as the model server reported.", tokenBuckets)
@@ -257,4 +261,53 @@ func perToken(whole, first time.Duration, tokens int) (float64, bool) {
 		return 0, false
 	}
 	return (whole - first).Seconds() / float64(tokens-1), true
+}
+
+// paceName is the reference's for the time between tokens, without the prefix.
+const paceName = "request_streaming_itl_seconds"
+
+// paceCounters have the pieces of the responses of one set of labels. The end of a response adds all of its pieces at
+// once, which a histogram of the client library cannot.
+type paceCounters struct {
+	pieces [messages.PaceBuckets]atomic.Uint64
+	nanos  atomic.Int64
+}
+
+func (c *paceCounters) add(p *messages.Pace) {
+	if *p == (messages.Pace{}) {
+		return
+	}
+	for i, n := range p.Pieces {
+		if n > 0 {
+			c.pieces[i].Add(uint64(n))
+		}
+	}
+	c.nanos.Add(int64(p.Sum))
+}
+
+// paces collects the counters of all sets of labels as histograms.
+type paces struct {
+	families *Families
+	desc     *prometheus.Desc
+}
+
+// Describe sends the description of the metric.
+func (p *paces) Describe(ch chan<- *prometheus.Desc) { ch <- p.desc }
+
+// Collect sends a histogram for each set of labels that has pieces.
+func (p *paces) Collect(ch chan<- prometheus.Metric) {
+	bounds := records.PaceBounds()
+	for _, m := range p.families.labels.sets.All() {
+		all, upTo := uint64(0), make(map[float64]uint64, len(bounds))
+		for i := range m.pace.pieces {
+			all += m.pace.pieces[i].Load()
+			if i < len(bounds) {
+				upTo[bounds[i]] = all
+			}
+		}
+		if all > 0 {
+			sum := float64(m.pace.nanos.Load()) / 1e9
+			ch <- prometheus.MustNewConstHistogram(p.desc, all, sum, upTo, m.labels...)
+		}
+	}
 }

@@ -46,6 +46,8 @@ func (a *added) by(served messages.Address) messages.List[messages.Header] {
 // told holds what the cycle has been told of a response.
 type told struct {
 	alive       time.Time // when it was last told that the response lives
+	piece       time.Time // when the last piece came; zero = before the first token
+	pace        messages.Pace
 	firstToken  bool
 	errorStatus int // HTTP status of an error in the body; 0 = it was told of none
 }
@@ -340,10 +342,14 @@ func (st *stream) tellProgress(n int) {
 			return
 		}
 		told.firstToken, told.alive = true, st.srv.deps.Now()
+		told.piece = told.alive
 		st.cycle.Post(messages.FirstTokenSeen{At: told.alive, ResponseID: st.responseID()})
 		return
 	}
-	if now := st.srv.deps.Now(); now.Sub(told.alive) >= st.srv.progressAfter() {
+	now := st.srv.deps.Now()
+	records.AddPace(&told.pace, now.Sub(told.piece))
+	told.piece = now
+	if now.Sub(told.alive) >= st.srv.progressAfter() {
 		told.alive = now
 		st.cycle.Post(messages.ResponseProgressed{At: now, ResponseBytes: st.response.bytes})
 	}
@@ -419,7 +425,9 @@ func (st *stream) onResponseEnd() {
 	if st.cycle == nil {
 		return
 	}
-	end := messages.ResponseEnded{At: st.srv.deps.Now(), ResponseBytes: st.response.bytes}
+	end := messages.ResponseEnded{
+		At: st.srv.deps.Now(), ResponseBytes: st.response.bytes, Pace: st.response.told.pace,
+	}
 	if st.response.scan != nil {
 		end.Usage, end.ResponseID = st.response.scan.Usage(), st.responseID()
 	}

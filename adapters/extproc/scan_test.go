@@ -253,3 +253,44 @@ func TestStatusIsTheProxys(t *testing.T) {
 		})
 	}
 }
+
+// The pace of a response is that of its pieces from the first token on, in full however they are cut.
+func TestPaceOfPieces(t *testing.T) {
+	for name, tc := range map[string]struct {
+		response []*ask
+		want     uint32
+	}{
+		"one piece":       {[]*ask{rB("a", last)}, 0},
+		"three":           {[]*ask{rB("a", more), rB("b", more), rB("c", last)}, 2},
+		"an empty end":    {[]*ask{rB("a", more), rB("b", more), rB("", last)}, 1},
+		"before a token":  {[]*ask{rB(":", more), rB(":", more), rB("a", more), rB("b", last)}, 1},
+		"trailers behind": {[]*ask{rB("a", more), rB("b", more), rT()}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(setup{scan: func(messages.API, string) Scanner { return new(letters) }})
+			converse(t, r.serve(t), append([]*ask{qH(last), rH(more, ":status: 200")}, tc.response...)...)
+			for _, m := range r.only(t).list() {
+				if end, ok := m.(messages.ResponseEnded); ok {
+					var n uint32
+					for _, of := range end.Pace.Pieces {
+						n += of
+					}
+					if n != tc.want || (end.Pace.Sum > 0) != (n > 0) {
+						t.Errorf("%d pieces in %v, want %d", n, end.Pace.Sum, tc.want)
+					}
+					return
+				}
+			}
+			t.Error("the end is not told")
+		})
+	}
+}
+
+// letters takes the first letter for the first token.
+type letters struct {
+	seen bool
+	doomed
+}
+
+func (l *letters) Write(p []byte) { l.seen = l.seen || len(p) > 0 && p[0] != ':' }
+func (l *letters) Began() bool    { return l.seen }

@@ -59,6 +59,7 @@ request_output_tokens HISTOGRAM fairness_id,model_name,priority,target_model_nam
 request_processing_duration_seconds HISTOGRAM - 0.0005..10/16
 request_running GAUGE fairness_id,model_name,priority,target_model_name
 request_size_bytes HISTOGRAM fairness_id,model_name,priority,target_model_name 64..1.073741824e+09/25
+request_streaming_itl_seconds HISTOGRAM fairness_id,model_name,priority,target_model_name 0.001..2/15
 request_streaming_tpot_seconds HISTOGRAM fairness_id,model_name,priority,target_model_name 0.0005..2/19
 request_total COUNTER fairness_id,model_name,priority,target_model_name
 request_ttft_seconds HISTOGRAM fairness_id,model_name,priority,streaming,target_model_name 0.005..120/24
@@ -156,7 +157,7 @@ func (t *tree) requestOf(tt testing.TB, r messages.Request, flow string, status 
 	c.Post(messages.ResponseStarted{Status: status, At: now})
 	c.Post(messages.FirstTokenSeen{At: now.Add(time.Microsecond)})
 	c.Post(messages.ResponseEnded{At: now, ResponseBytes: 1, Usage: messages.Usage{Source: messages.UsageReported,
-		PromptTokens: 1, OutputTokens: 2}})
+		PromptTokens: 1, OutputTokens: 2}, Pace: messages.Pace{Pieces: [messages.PaceBuckets]uint32{1}}})
 }
 
 // deprecated are the families that the reference counts in beside the present ones, and kept those that are there.
