@@ -55,7 +55,8 @@ var ownTypes = []string{
 }
 
 // documentedOtherwise has defaults of the reference that its documentation and its code do not agree on: those of the
-// documentation. The code counts, and the list of its types has what that says.
+// documentation, which is README.md of dataproducer/approximateprefix. The code counts, and the list of its types has
+// what that says. The fourth is the list of parsers in README.md of requesthandling/parsers.
 var documentedOtherwise = []struct{ plugin, parameter, documented string }{
 	{"approx-prefix-cache-producer", "blockSizeTokens", "0"},
 	{"approx-prefix-cache-producer", "maxPrefixBlocksToMatch", "0"},
@@ -197,8 +198,8 @@ func differingParameters(t *testing.T) (items []string) {
 		documented = append(documented, fmt.Sprintf("`%s` of `%s` is %s, not %s", d.parameter, d.plugin,
 			parametersOf(d.plugin)[d.parameter].Default, d.documented))
 	}
-	return append(items, wrap("- ", "In four defaults the reference's documentation contradicts its code, and "+
-		"Signalbox follows the code: "+strings.Join(documented, "; ")+"; and where a file names no parsers, a request "+
+	return append(items, wrap("- ", "In four defaults the reference's documentation, its README files of the prefix producer and of "+
+		"the parsers, contradicts its code, and Signalbox follows the code: "+strings.Join(documented, "; ")+"; and where a file names no parsers, a request "+
 		"that none of them is for is forwarded, while the documentation leaves `passthrough-parser` out."))
 }
 
