@@ -1,148 +1,89 @@
 package kube
 
 import (
-	"bufio"
-	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
 
-// ofKubernetes are the packages by which the product reaches Kubernetes.
-var ofKubernetes = regexp.MustCompile(`^(k8s\.io/|sigs\.k8s\.io/|github\.com/signalbox-epp/signalbox/adapters/` +
-	`(access|election|events|discovery/kube|discovery/preflight)$)`)
+// built is a command of the product as it is shipped, without symbols.
+type built struct {
+	path    string
+	mb      float64
+	started time.Duration // from its start until it serves a file of endpoints, the fastest of several
+	own     int           // memory that it has written to, in KiB, the least of several
+	mib     int           // resident, with the pages of the file that it has touched; the least of several
+}
 
-// addedByKubernetes returns the packages of the command that nothing else imports: those that it would not have
-// without Kubernetes.
-func addedByKubernetes(t *testing.T) map[string]bool {
+func build(t *testing.T, flags ...string) *built {
 	t.Helper()
-	const main = "github.com/signalbox-epp/signalbox/cmd/signalbox"
-	list := exec.Command("go", "list", "-deps", "-f", `{{.ImportPath}} {{join .Imports " "}}`, main)
-	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	imports, added := map[string][]string{}, map[string]bool{}
-	for line := range strings.Lines(string(out)) {
-		all := strings.Fields(line)
-		imports[all[0]], added[all[0]] = all[1:], true
-	}
-	var keep func(path string)
-	keep = func(path string) {
-		if !added[path] || ofKubernetes.MatchString(path) {
-			return
-		}
-		delete(added, path)
-		for _, i := range imports[path] {
-			keep(i)
-		}
-	}
-	keep(main)
-	return added
-}
-
-// packageOf returns the package of a symbol of a binary; "" = it is of none.
-func packageOf(symbol string) string {
-	symbol, _, _ = strings.Cut(symbol, "[") // types that a generic one is of
-	slash := strings.LastIndexByte(symbol, '/')
-	dot := strings.IndexByte(symbol[slash+1:], '.')
-	if dot < 0 || strings.Contains(symbol, ":") {
-		return ""
-	}
-	return strings.ReplaceAll(symbol[:slash+1+dot], "%2e", ".")
-}
-
-// The code that the command would not have without Kubernetes, as a share of all of its code, tells how much smaller
-// it would be: the tables that Go's linker makes grow with the code.
-func TestBinaryGrowsBy(t *testing.T) {
-	added := addedByKubernetes(t)
-	stripped := filepath.Join(t.TempDir(), "signalbox")
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", stripped, "../../cmd/signalbox") // as make build does
-	if out, err := build.CombinedOutput(); err != nil {
+	b := &built{path: filepath.Join(t.TempDir(), "signalbox"), started: time.Hour, own: 1 << 30, mib: 1 << 20}
+	command := exec.Command("go", slices.Concat([]string{"build", "-ldflags=-s -w", "-o", b.path}, flags,
+		[]string{"../../cmd/signalbox"})...)
+	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	info, err := os.Stat(stripped)
+	info, err := os.Stat(b.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	symbols, err := exec.Command("go", "tool", "nm", "-size", signalbox).Output()
-	if err != nil {
+	b.mb = float64(info.Size()) / 1e6
+	return b
+}
+
+// start starts the command with a file of endpoints, and ends it once it serves.
+func (b *built) start(t *testing.T, file string) {
+	t.Helper()
+	begin := time.Now()
+	p := startPickerBy(t, []string{b.path}, "--endpoints", file, "--config-text", nothingScraped)
+	b.started = min(b.started, time.Since(begin))
+	b.own, b.mib = min(b.own, p.memory("RssAnon")), min(b.mib, p.resident())
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	eventually(t, "it ends", func() bool { _, over := p.log.with("no such line"); return over })
+}
+
+// A command that is built without Kubernetes is smaller, and starts sooner and smaller with a file of endpoints, each
+// by no more than Kubernetes may cost. It says what it cannot do.
+func TestWhatKubernetesCosts(t *testing.T) {
+	with, without := build(t), build(t, "-tags", "nokubernetes")
+	file := filepath.Join(t.TempDir(), "endpoints.yaml")
+	if err := os.WriteFile(file, []byte("endpoints: [{name: a, address: 10.0.0.1, port: 8000}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var code, ofAdded float64
-	for lines := bufio.NewScanner(bytes.NewReader(symbols)); lines.Scan(); {
-		fields := strings.Fields(lines.Text()) // address, size, kind, name
-		if len(fields) < 4 || fields[2] != "T" && fields[2] != "t" {
-			continue
-		}
-		size, err := strconv.ParseFloat(fields[1], 64)
-		if err != nil {
-			t.Fatalf("%q: %v", lines.Text(), err)
-		}
-		if code += size; added[packageOf(fields[3])] {
-			ofAdded += size
-		}
+	for range 7 {
+		with.start(t, file)
+		without.start(t, file)
 	}
-	const mb = 1e6
-	grows := float64(info.Size()) / mb * ofAdded / code
-	t.Logf("FIGURES %.1f MB, of which %.1f MB are there for Kubernetes: %d packages with %.1f of %.1f MB of code",
-		float64(info.Size())/mb, grows, len(added), ofAdded/mb, code/mb)
-	if grows > 30 || ofAdded == 0 {
-		t.Errorf("Kubernetes adds %.1f MB, want 30 MB at most and more than none", grows)
+	t.Logf("FIGURES with Kubernetes and without: %.1f and %.1f MB; with a file of endpoints they serve %v and %v "+
+		"after the start, have %.1f and %.1f MiB of their own, and %d and %d MiB with the pages of the file", with.mb,
+		without.mb, with.started.Round(time.Millisecond), without.started.Round(time.Millisecond),
+		float64(with.own)/1024, float64(without.own)/1024, with.mib, without.mib)
+	if more := with.mb - without.mb; more > 30 || more < 10 {
+		t.Errorf("Kubernetes adds %.1f MB, want 30 MB at most and more than 10", more)
 	}
-}
-
-// What a request passes links nothing of Kubernetes: the picker, the streams of proxies, and what reads bodies and
-// pages.
-func TestHotPathLinksNothing(t *testing.T) {
-	const module = "github.com/signalbox-epp/signalbox"
-	out, err := exec.Command("go", "list", "-deps", module, module+"/adapters/extproc", module+"/adapters/parsers",
-		module+"/adapters/modelserver", module+"/adapters/telemetry", module+"/adapters/discovery").Output()
-	if err != nil {
-		t.Fatal(err)
+	if more := with.own - without.own; more > 4<<10 { // how long it takes, the machine says too
+		t.Errorf("Kubernetes adds %d KiB to the memory with a file of endpoints, want 4 MiB at most", more)
 	}
-	for _, path := range strings.Fields(string(out)) {
-		if ofKubernetes.MatchString(path) {
-			t.Errorf("the way of a request links %s", path)
+	for flags, want := range map[string]string{
+		"--pool-name p": "--pool-name", "preflight --pool-name p": "preflight",
+		"--endpoint-selector a=b --endpoint-target-ports 1": "--endpoint-selector",
+	} {
+		out, err := exec.Command(without.path, strings.Fields(flags)...).CombinedOutput()
+		var exit *exec.ExitError
+		if want = "signalbox: " + want + ": this signalbox was built without Kubernetes"; !errors.As(err, &exit) ||
+			exit.ExitCode() != 1 || !strings.HasPrefix(string(out), want) {
+			t.Errorf("%s: %v, %q, want status 1 and %q", flags, err, out, want)
 		}
 	}
 }
-
-// A process that does not use Kubernetes only initializes the packages.
-func TestFileModePaysNothing(t *testing.T) {
-	added := addedByKubernetes(t)
-	start := exec.Command(signalbox, "plugins", "queue-scorer")
-	start.Env = append(os.Environ(), "GODEBUG=inittrace=1")
-	var said bytes.Buffer
-	start.Stdout, start.Stderr = &said, &said
-	if err := start.Run(); err != nil {
-		t.Fatalf("%v: %s", err, said.Bytes())
-	}
-	var ms float64
-	var allocated, packages int
-	for _, m := range initialized.FindAllSubmatch(said.Bytes(), -1) {
-		if !added[string(m[1])] {
-			continue
-		}
-		took, _ := strconv.ParseFloat(string(m[2]), 64) // the expression takes numbers alone
-		size, _ := strconv.Atoi(string(m[3]))
-		ms, allocated, packages = ms+took, allocated+size, packages+1
-	}
-	t.Logf("FIGURES %d packages are initialized in %.2f ms, and allocate %d KiB", packages, ms, allocated>>10)
-	if packages == 0 || allocated > 4<<20 { // how long it takes, the machine says too
-		t.Errorf("%d packages are initialized and allocate %d bytes; want some, and 4 MiB at most", packages, allocated)
-	}
-}
-
-var initialized = regexp.MustCompile(`init (\S+) @\S+ ms, (\S+) ms clock, (\d+) bytes`)
 
 // A pick costs the same whether the endpoints are pods or of a file. Rounds alternate, and of each the fewest seconds
 // of a processor count, which those of other processes hardly change.

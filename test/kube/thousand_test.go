@@ -311,15 +311,18 @@ func (p *picker) coresWhile(do func()) float64 {
 }
 
 // resident returns the memory of the process in MiB, as Linux tells it; 0 where it does not.
-func (p *picker) resident() (mib int) {
+func (p *picker) resident() (mib int) { return p.memory("VmRSS") >> 10 }
+
+// memory returns a figure of the process's status, in KiB, as Linux tells it; 0 where it does not.
+func (p *picker) memory(name string) (kib int) {
 	p.t.Helper()
 	text, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "status"))
 	for line := range strings.Lines(string(text)) {
-		if kib, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			mib, _ = strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(kib), " kB"))
+		if figure, ok := strings.CutPrefix(line, name+":"); ok {
+			kib, _ = strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(figure), " kB"))
 		}
 	}
-	return mib >> 10
+	return kib
 }
 
 // processorTime returns the processor time of the process so far, as Linux tells it; 0 where it does not.

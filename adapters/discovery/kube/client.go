@@ -65,18 +65,6 @@ func inCluster() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// serviceAccountNamespace has the namespace of the pod in which the process runs.
-const serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
-// Namespace returns the namespace of the pod in which the process runs, or "" outside of a cluster.
-func Namespace() string {
-	text, err := os.ReadFile(serviceAccountNamespace)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(text))
-}
-
 // resource is a kind of object that is followed.
 type resource struct {
 	schema.GroupVersion

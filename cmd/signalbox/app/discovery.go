@@ -8,9 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
-	"github.com/signalbox-epp/signalbox/adapters/discovery/kube"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
-	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -18,6 +16,12 @@ import (
 type endpointSource interface {
 	Run(ctx context.Context, pool messages.Port[messages.PoolMsg])
 	Close()
+}
+
+// cluster is a source of endpoints that is Kubernetes, which has more to tell.
+type cluster interface {
+	endpointSource
+	join(ctx context.Context, t *tree)
 }
 
 // openEndpoints opens the source of endpoints: a file if the configuration or --endpoints names one, else pods.
@@ -89,17 +93,8 @@ func (l endpointsLog) change(c discovery.Change) {
 // follow tells the picker the endpoints of a source, until the tree is closed.
 func (t *tree) follow(ctx context.Context, source endpointSource) {
 	t.source = source
-	if pods, ok := source.(*pods); ok {
-		t.known, t.concern = pods.Known, pods.Concern
-		t.registry.MustRegister(pods.Collectors()...)
-		t.elect(ctx, pods.election)
-		t.say(ctx, pods.events)
-		t.reviews = pods.reviews
-		pods.TellObjects(t.tellObjects)
-		t.configuration.followObjects(pods.FollowObjects)
-		pods.TellExtras(func(e kube.Extras) {
-			t.configuration.add(config.Additions{Objectives: e.Objectives, Rewrites: e.Rewrites})
-		})
+	if pods, ok := source.(cluster); ok {
+		pods.join(ctx, t)
 	}
 	go source.Run(context.WithoutCancel(ctx), t.picker.Discovery())
 }

@@ -1,3 +1,5 @@
+//go:build !nokubernetes
+
 package app
 
 import (
@@ -6,11 +8,9 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
-	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
@@ -18,15 +18,6 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/election"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
-
-// checkElection checks that a leader can be elected. path is the file of endpoints; "" = there is none.
-func (o *poolOptions) checkElection(path string) error {
-	if o.elects && path != "" {
-		return errors.New("--ha-enable-leader-election: want --pool-name or --endpoint-selector without a file of " +
-			"endpoints, for the leader is elected in Kubernetes")
-	}
-	return nil
-}
 
 // openElection makes what claims the lease; nil = all pickers serve at once.
 func (o *options) openElection(cluster *rest.Config, log *telemetry.Log) (*election.Election, error) {
@@ -95,19 +86,6 @@ func (l electionLog) change(holder string, leads bool) {
 	default:
 		l.log.Info("leader election: another process holds the lease", zap.String("holder", holder))
 	}
-}
-
-// giveUpWithin is how long a shutdown waits at its end for the lease to be given up.
-const giveUpWithin = 2 * time.Second
-
-// giveUpLease has another process lead, without waiting for that. It may be called again.
-func (t *tree) giveUpLease() (done <-chan struct{}) {
-	if t.election == nil {
-		closed := make(chan struct{})
-		close(closed)
-		return closed
-	}
-	return t.election.Close()
 }
 
 // elect begins to claim the lease, if a leader is elected.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/signalbox-epp/signalbox"
 	"github.com/signalbox-epp/signalbox/adapters/admin"
-	"github.com/signalbox-epp/signalbox/adapters/discovery/kube"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/extproc/trust"
 	"github.com/signalbox-epp/signalbox/adapters/files"
@@ -84,7 +83,7 @@ type inForce struct {
 type beginning struct {
 	source    source
 	discovery config.Discovery
-	objects   func([]kube.Kind) // asks for objects of Kubernetes; nil = there are none, or pods are not followed yet
+	objects   func([]config.ObjectKind) // asks for objects of Kubernetes; nil = none, or pods are not followed yet
 }
 
 // previous is a configuration that was replaced. It keeps the text and nothing that was built of it.

@@ -6,17 +6,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
-
-	"github.com/signalbox-epp/signalbox/adapters/access"
-	"github.com/signalbox-epp/signalbox/adapters/discovery/kube"
-	"github.com/signalbox-epp/signalbox/adapters/election"
-	"github.com/signalbox-epp/signalbox/adapters/events"
-	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
 
 // poolOptions names the pool, and says which pods of Kubernetes are its endpoints, unless a file says it. The name and
@@ -32,12 +27,15 @@ type poolOptions struct {
 	stateStaleness                     time.Duration // likewise
 }
 
+// inferenceGroup is the API group of InferencePools.
+const inferenceGroup = "inference.networking.k8s.io"
+
 func (o *poolOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.poolName, "pool-name", "", "name of the InferencePool whose pods are the endpoints; beside a file "+
 		"of endpoints only a label of metrics")
 	f.StringVar(&o.poolNamespace, "pool-namespace", "", "namespace of the pool and its pods; empty is $NAMESPACE, "+
 		"else that of the service account, else default")
-	f.StringVar(&o.poolGroup, "pool-group", kube.DefaultGroup, "API group of the InferencePool")
+	f.StringVar(&o.poolGroup, "pool-group", inferenceGroup, "API group of the InferencePool")
 	f.StringVar(&o.selector, "endpoint-selector", "", "label selector of the pods that are the endpoints, without an "+
 		"InferencePool, such as app=vllm or 'app in (a, b)'")
 	f.IntSliceVar(&o.targetPorts, "endpoint-target-ports", nil, "ports of the pods of --endpoint-selector, 1 to 8")
@@ -67,7 +65,7 @@ func (o *poolOptions) warnings() (all []string) {
 // check returns every problem of the flags beside a file of endpoints; "" = none is given.
 func (o *poolOptions) check(file string) error {
 	var all []error
-	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
+	bad := func(problem string) { all = append(all, errors.New(problem)) }
 	if !utf8.ValidString(o.poolName) || !utf8.ValidString(o.namespace()) {
 		bad("--pool-name, --pool-namespace: want UTF-8, for they are labels of metrics")
 	}
@@ -86,13 +84,7 @@ func (o *poolOptions) check(file string) error {
 		}
 		return errors.Join(all...)
 	}
-	if err := kube.CheckSelector(o.selector); err != nil {
-		bad("--endpoint-selector: %w", err)
-	}
-	if err := kube.CheckPorts(o.targetPorts); err != nil {
-		bad("--endpoint-target-ports: %w", err)
-	}
-	return errors.Join(all...)
+	return errors.Join(append(all, o.checkTarget())...)
 }
 
 // inCluster reports whether this is a pod that follows pods: proxies and probes come from other machines.
@@ -136,66 +128,29 @@ func (o *poolOptions) checkDiscovery(path string) error {
 
 // namespace returns the pool's namespace.
 func (o *poolOptions) namespace() string {
-	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), kube.Namespace(), "default")
+	return cmp.Or(o.poolNamespace, os.Getenv("NAMESPACE"), accountNamespace(), "default")
 }
 
-// pods is Kubernetes: what follows pods, claims the lease and knows the rights of tokens.
-type pods struct {
-	*kube.Discovery
-	election *election.Election // nil = all pickers serve at once
-	events   *events.Events     // nil = none are written
-	reviews  *access.Reviews    // nil = the metrics port does not ask
+// accountNamespace returns the namespace of the service account of this pod; "" = this is none.
+func accountNamespace() string {
+	text, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
 
-// openPods makes what follows the pods of Kubernetes. It needs to know where the API server is; whether it answers
-// shows later.
-func (o *options) openPods(log *telemetry.Log) (*pods, error) {
-	flag := "--pool-name"
-	if o.selector != "" {
-		flag = "--endpoint-selector"
+// checkElection checks that a leader can be elected. path is the file of endpoints; "" = there is none.
+func (o *poolOptions) checkElection(path string) error {
+	if o.elects && path != "" {
+		return errors.New("--ha-enable-leader-election: want --pool-name or --endpoint-selector without a file of " +
+			"endpoints, for the leader is elected in Kubernetes")
 	}
-	cluster, err := kube.Cluster(o.kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	said, err := o.openEvents(cluster, log)
-	if err != nil {
-		return nil, fmt.Errorf("--events: %w", err)
-	}
-	told := &poolTold{endpointsLog: endpointsLog{log: log.Logger, say: o.hooks.say}, events: said}
-	d, err := kube.Open(kube.Config{
-		Cluster: cluster, Namespace: o.namespace(), Pool: kube.Pool{Name: o.poolName, Group: o.poolGroup},
-		Target: kube.Target{Selector: o.selector, Ports: o.targetPorts}, Cache: o.cache,
-		Problem: told.problem, Told: told.change,
-		Deprecated: func(what string) { log.Warn("kubernetes: deprecated", zap.String("object", what)) },
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	elects, err := o.openElection(cluster, log)
-	if err != nil {
-		return nil, fmt.Errorf("--ha-enable-leader-election: %w", err)
-	}
-	p := &pods{Discovery: d, election: elects, events: said}
-	if o.reviewsTokens() {
-		p.reviews, err = access.New(access.Config{Cluster: cluster, Problem: reviewsLog{log.Logger}.problem})
-	}
-	return p, err
+	return nil
 }
 
 // reviewsTokens reports whether the metrics port asks Kubernetes about tokens, if pods are followed.
 func (o *options) reviewsTokens() bool { return o.tls.metricsAuth && o.tls.metricsToken == "" }
-
-// reviewsLog logs what becomes of the reviews of tokens.
-type reviewsLog struct{ log *zap.Logger }
-
-func (l reviewsLog) problem(err error) {
-	if err != nil {
-		l.log.Warn("metrics port: tokens cannot be reviewed", zap.String("problem", err.Error()))
-		return
-	}
-	l.log.Info("metrics port: tokens are reviewed again")
-}
 
 // origin returns where the endpoints come from, as fields of the log.
 func (o *poolOptions) origin(path string) []zap.Field {

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/signalbox-epp/signalbox/adapters/access"
 	"github.com/signalbox-epp/signalbox/adapters/admin"
 	"github.com/signalbox-epp/signalbox/adapters/secrets"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
@@ -237,21 +236,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 	case s.secrets.tokens != nil:
 		return admin.Authenticated(next, s.secrets.tokens.Accept)
 	case s.tree.reviews != nil:
-		return admin.Guarded(next, s.tree.reviewed)
+		return admin.Guarded(next, s.tree.reviews)
 	}
 	return next
-}
-
-// reviewed returns what Kubernetes says of a request to the metrics port.
-func (t *tree) reviewed(r *http.Request) admin.Access {
-	switch t.reviews.Decide(r.Header.Get("Authorization"), r.Method, r.URL.Path) {
-	case access.Granted:
-		return admin.Granted
-	case access.Unauthenticated:
-		return admin.NoToken
-	case access.Forbidden:
-		return admin.NoRight
-	case access.Undecided:
-	}
-	return admin.Undecided
 }

@@ -17,9 +17,8 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/cycle"
 	"github.com/signalbox-epp/signalbox/actors/outlier"
 	"github.com/signalbox-epp/signalbox/actors/scraper"
-	"github.com/signalbox-epp/signalbox/adapters/access"
 	"github.com/signalbox-epp/signalbox/adapters/accesslog"
-	"github.com/signalbox-epp/signalbox/adapters/election"
+	"github.com/signalbox-epp/signalbox/adapters/admin"
 	"github.com/signalbox-epp/signalbox/adapters/extproc"
 	"github.com/signalbox-epp/signalbox/adapters/modelserver"
 	"github.com/signalbox-epp/signalbox/adapters/peers"
@@ -54,8 +53,16 @@ type lifecycle struct {
 	concern   func() string // what is wrong with where they come from, while the last known ones serve; nil = nothing
 	firstLook firstLook
 	draining  atomic.Bool
-	health    *readiness         // what tells it; nil before a port answers
-	election  *election.Election // nil = all pickers serve at once
+	health    *readiness // what tells it; nil before a port answers
+	election  candidate  // nil = all pickers serve at once
+}
+
+// candidate claims the lease of the leader.
+type candidate interface {
+	// Leads returns nil while this process leads, else which one does.
+	Leads() error
+	// Close gives the lease up, and tells when that has ended. It may be called again.
+	Close() (ended <-chan struct{})
 }
 
 // randomNumbers are drawn at the start.
@@ -75,7 +82,7 @@ type handlers struct {
 	streams *extproc.Server
 	logs    *accesslog.Server
 	admin   http.Handler
-	reviews *access.Reviews // of tokens, on the metrics port; nil = Kubernetes is not asked
+	reviews func(*http.Request) admin.Access // of tokens, on the metrics port; nil = Kubernetes is not asked
 }
 
 const (
@@ -203,4 +210,17 @@ func (t *tree) release() {
 	if t.xds != nil {
 		t.xds.Close()
 	}
+}
+
+// giveUpWithin is how long a shutdown waits at its end for the lease to be given up.
+const giveUpWithin = 2 * time.Second
+
+// giveUpLease has another process lead, without waiting for that. It may be called again.
+func (t *tree) giveUpLease() (done <-chan struct{}) {
+	if t.election == nil {
+		closed := make(chan struct{})
+		close(closed)
+		return closed
+	}
+	return t.election.Close()
 }
