@@ -200,7 +200,8 @@ func differingParameters(t *testing.T) (items []string) {
 	}
 	return append(items, wrap("- ", "In four defaults the reference's documentation, its README files of the prefix "+
 		"producer and of the parsers, contradicts its code, and Signalbox follows the code: "+
-		strings.Join(documented, "; ")+"; and where a file names no parsers, a request that none of them is for is forwarded, while the documentation leaves `passthrough-parser` out."))
+		strings.Join(documented, "; ")+"; and where a file names no parsers, a request that none of them is for is "+
+		"forwarded, while the documentation leaves `passthrough-parser` out."))
 }
 
 // sameValue reports whether two defaults are the same, which durations may be in different spellings.
