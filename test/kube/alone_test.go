@@ -35,6 +35,11 @@ func TestEachFaultAlone(t *testing.T) {
 	const held = 10 * time.Second
 	const stays = "endpoints that stay in force: 1"
 	on, inForce := (*alone).passOn, []string{stays}
+	lose := func(a *alone) { a.middle.losePackets(a.t) }
+	swallow := func(a *alone) {
+		a.front.refuse(lost)
+		a.middle.cut()
+	}
 	for name, c := range map[string]struct {
 		own    []string // flags of an API server of its own; nil = the shared one
 		begin  func(*alone)
@@ -48,9 +53,13 @@ func TestEachFaultAlone(t *testing.T) {
 		"restarted": {[]string{}, (*alone).restart, "unreachable", 0, on, true, inForce},
 		"throttling": {nil, func(a *alone) { a.front.refuse(http.StatusTooManyRequests) }, "throttled", held, on,
 			false, inForce},
-		"410 Gone":  {forgetful, (*alone).outlast, "expired", 0, on, true, nil},
-		"stalled":   {nil, func(a *alone) { a.middle.stall(true) }, "unreachable", 0, on, false, inForce},
-		"forgotten": {nil, func(a *alone) { a.middle.forget() }, "unreachable", 0, on, false, inForce},
+		"410 Gone":                 {forgetful, (*alone).outlast, "expired", 0, on, true, nil},
+		"stalled":                  {nil, func(a *alone) { a.middle.stall(true) }, "timeout", 0, on, false, inForce},
+		"forgotten":                {nil, func(a *alone) { a.middle.forget() }, "timeout", 0, on, true, inForce},
+		"packets lost":             {nil, lose, "timeout", held, on, false, inForce},
+		"packets lost, standalone": {nil, lose, "timeout", held, on, false, inForce},
+		"answer lost":              {nil, swallow, "timeout", held, on, false, inForce},
+		"answer lost, standalone":  {nil, swallow, "timeout", held, on, false, inForce},
 		"rights taken away": {nil, (*alone).takeRights, "forbidden", held, func(a *alone) {
 			a.bind("pods")
 			a.bind("inferencepools." + poolGroup)
@@ -69,7 +78,7 @@ func TestEachFaultAlone(t *testing.T) {
 			if c.own != nil {
 				server = newCluster(t, c.own...)
 			}
-			a := newAlone(t, server)
+			a := newAlone(t, server, strings.HasSuffix(name, "standalone"))
 			stopPicks, stopReady := a.picker.pickAlways(), a.picker.readyAlways()
 			a.began = time.Now()
 			machine := watchLateness()
@@ -99,7 +108,7 @@ func TestEachFaultAlone(t *testing.T) {
 	}
 }
 
-func newAlone(t *testing.T, server *cluster) *alone {
+func newAlone(t *testing.T, server *cluster, standalone bool) *alone {
 	t.Helper()
 	a := &alone{t: t, space: newSpace(t, server)}
 	a.space.pod("a", "10.0.0.1", vllm, nil)
@@ -120,6 +129,10 @@ func newAlone(t *testing.T, server *cluster) *alone {
 		t.Fatal(err)
 	}
 	a.flags = a.space.inPool("--kubeconfig", kubeconfig)
+	if standalone {
+		a.flags = []string{"--kubeconfig", kubeconfig, "--pool-namespace", a.space.name, "--endpoint-selector", "app=vllm",
+			"--endpoint-target-ports", "8000"}
+	}
 	a.picker = startPicker(t, a.flags...)
 	a.picker.knows("a-rank-0 10.0.0.1:8000")
 	a.picker.ready(true)
@@ -153,6 +166,7 @@ func (a *alone) counts(reason string) bool {
 
 func (a *alone) passOn() {
 	a.middle.stall(false)
+	a.middle.passPackets()
 	a.middle.set(false, 0)
 	if refusal, _ := a.front.now(); refusal != 0 {
 		a.front.refuse(0)

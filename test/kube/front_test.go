@@ -26,7 +26,7 @@ type front struct {
 	c *cluster
 
 	mu      sync.Mutex
-	refusal int           // status of every answer; 0 = calls are passed on
+	refusal int           // status of every answer; 0 = calls are passed on, lost = none is answered
 	refused int           // calls and watches that heard of it
 	changed chan struct{} // closed when refusal changes
 }
@@ -77,6 +77,9 @@ func (f *front) refuse(status int) {
 	f.changed = make(chan struct{})
 }
 
+// lost is the refusal of a front whose answers are lost, also those to calls that came while it was in force.
+const lost = -1
+
 // heard reports whether a call or a watch has heard of the refusal that is in force.
 func (f *front) heard() bool {
 	f.mu.Lock()
@@ -99,6 +102,10 @@ func (f *front) now() (refusal int, changed <-chan struct{}) {
 // ServeHTTP passes a call on, or refuses it.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refusal, changed := f.now()
+	if refusal == lost {
+		<-r.Context().Done()
+		return
+	}
 	if refusal != 0 {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Retry-After", "1")

@@ -2,12 +2,14 @@ package kube
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -18,11 +20,13 @@ type middle struct {
 	server   string // address
 
 	mu      sync.Mutex
-	flows   *sync.Cond    // by mu: stalls has become false
+	flows   *sync.Cond    // by mu: stalls or loses has become false
 	refuses bool          // new connections are closed at once
+	loses   bool          // new connections are not even taken
 	stalls  bool          // nothing passes for now, and nothing is lost
 	delay   time.Duration // of each piece
 	all     map[net.Conn]*link
+	waiting []net.Conn // connections that fill the queue of those to be taken
 }
 
 // link is one connection of a client.
@@ -51,6 +55,7 @@ func middleTo(t *testing.T, server string) *middle {
 	t.Cleanup(func() {
 		l.Close()
 		m.stall(false)
+		m.passPackets()
 		m.cut()
 	})
 	return m
@@ -74,6 +79,14 @@ func (m *middle) through(t *testing.T, kubeconfig string) string {
 func (m *middle) accept() {
 	for {
 		client, err := m.listener.Accept()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			m.mu.Lock()
+			for m.loses {
+				m.flows.Wait()
+			}
+			m.mu.Unlock()
+			continue
+		}
 		if err != nil {
 			return
 		}
@@ -151,4 +164,51 @@ func (m *middle) stall(begins bool) {
 	defer m.mu.Unlock()
 	m.stalls = begins
 	m.flows.Broadcast()
+}
+
+// losePackets has all packets lost, also those that would open connections: with a queue that is full the kernel drops
+// them.
+func (m *middle) losePackets(t *testing.T) {
+	t.Helper()
+	m.mu.Lock()
+	m.loses = true
+	m.mu.Unlock()
+	m.forget()
+	if err := m.queue(0, time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		c, err := net.DialTimeout("tcp", m.listener.Addr().String(), time.Second)
+		if err != nil {
+			return
+		}
+		m.waiting = append(m.waiting, c)
+	}
+}
+
+// passPackets ends losePackets.
+func (m *middle) passPackets() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.loses {
+		return
+	}
+	for _, c := range m.waiting {
+		c.Close()
+	}
+	m.waiting, m.loses = nil, false
+	_ = m.queue(128, time.Time{}) // unless it is closed
+	m.flows.Broadcast()
+}
+
+// queue has so many connections wait to be taken, until a time; none = ever.
+func (m *middle) queue(most int, until time.Time) error {
+	l := m.listener.(*net.TCPListener)
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = syscall.Listen(int(fd), most) })
+	return errors.Join(err, failed, l.SetDeadline(until))
 }

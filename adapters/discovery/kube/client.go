@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -116,8 +118,17 @@ func objectOf(r resource, name string) string { return "object " + r.String() + 
 // client asks an API server for the objects of one namespace.
 type client struct {
 	cfg       *rest.Config
-	http      *http.Client // one for all resources, so that they share connections
+	http      *http.Client // one for all resources, so that they share idle connections
 	namespace string
+	patience  time.Duration // listPatience, but for tests
+}
+
+// dialer opens connections. While packets are lost the kernel waits longer each time until it tries to connect again,
+// so that an attempt that lasts goes on for long after the network is back. A connection that is lost without a word is
+// noticed by keep-alive probes.
+var dialer = &net.Dialer{
+	Timeout:         2 * time.Second,
+	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 2 * time.Second, Count: 3},
 }
 
 func newClient(cfg *rest.Config, namespace string) (*client, error) {
@@ -125,6 +136,12 @@ func newClient(cfg *rest.Config, namespace string) (*client, error) {
 	cfg.QPS = -1 // reflectors and their back-off bound the requests
 	cfg.WarningHandler = rest.NoWarnings{}
 	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	// Each call has a connection of its own, so that one whose answer does not come is given up with it. On one
+	// connection of HTTP/2 the next call would wait for the same answers.
+	cfg.NextProtos = []string{"http/1.1"}
+	if cfg.Dial == nil {
+		cfg.Dial = dialer.DialContext
+	}
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "signalbox"
 	}
@@ -132,7 +149,7 @@ func newClient(cfg *rest.Config, namespace string) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes client: %w", err)
 	}
-	c := &client{cfg: cfg, http: h, namespace: namespace}
+	c := &client{cfg: cfg, http: h, namespace: namespace, patience: listPatience}
 	if _, err := c.api(pods); err != nil {
 		return nil, fmt.Errorf("kubernetes client: %w", err)
 	}
@@ -150,13 +167,15 @@ type selection struct {
 type source struct {
 	rest      []*rest.RESTClient // of each version that can be read
 	serves    int                // index into rest; of the list that was answered last
+	late      int                // watches since the last one whose answer came in time
+	patience  time.Duration      // how long a list goes unanswered until it is asked for again
 	namespace string
 	of        resource
 	selection selection
 }
 
 func (c *client) source(r resource, s selection) *source {
-	from := &source{namespace: c.namespace, of: r, selection: s}
+	from := &source{namespace: c.namespace, of: r, selection: s, patience: c.patience}
 	for _, version := range r.versions() {
 		r.Version = version
 		api, err := c.api(r)
@@ -184,18 +203,22 @@ func (c *client) api(r resource) (*rest.RESTClient, error) {
 }
 
 const (
-	// listWithin is how long a list may take, so that a connection that stalls does not hold up a reflector.
+	// listWithin is how long a list may take, so that an answer that stalls does not hold up a reflector.
 	listWithin = 30 * time.Second
-	// watchWithin is how long the answer to a watch may take to begin.
-	watchWithin = 10 * time.Second
+	// listPatience is how long a list goes unanswered until it is asked for again.
+	listPatience = 3 * time.Second
+	// watchWithin is how long the answer to a watch may take to begin. It doubles, up to mostWatchWithin, each time that
+	// it is too short, for an API server that is slow. Meanwhile each watch that is given up is followed by a list.
+	watchWithin     = 3 * time.Second
+	mostWatchWithin = 12 * time.Second
 	// watchFor is how long a watch lasts at most. The API server ends it then, and says shortly before in a bookmark
 	// where the next one begins. The bookmark matters: without it a quiet watch would begin at a version that the API
 	// server of a busy cluster has forgotten.
 	watchFor = 40 * time.Second
 	// watchSpread is by how much a watch may be shorter, so that not all pickers ask at the same time.
 	watchSpread = 10 * time.Second
-	// overdue is how long the end of a watch may be late. The next watch, together with watchWithin, finds out within
-	// a minute that the API server keeps a connection open and says nothing on it.
+	// overdue is how long the end of a watch may be late. Then the API server has kept a connection open and said
+	// nothing on it, and the next watch has another one.
 	overdue = 5 * time.Second
 )
 
@@ -208,27 +231,74 @@ func (s *source) request(o metav1.ListOptions) *rest.Request {
 		VersionedParams(&o, metav1.ParameterCodec).MaxRetries(0) // the reflector waits and tries again
 }
 
-// list lists the objects of the version that was served before, or else of another one that is served now.
-func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+// list lists the objects of the version that was served before, or else of another one that is served now. It calls
+// late as long as no answer comes.
+func (s *source) list(ctx context.Context, o metav1.ListOptions, late func(error)) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, listWithin)
 	defer cancel()
-	all, err := s.listOnce(ctx, o)
+	all, err := s.listOnce(ctx, o, late)
 	for range s.rest[1:] {
 		if !apierrors.IsNotFound(err) {
 			break
 		}
 		s.serves = (s.serves + 1) % len(s.rest)
-		all, err = s.listOnce(ctx, o)
+		all, err = s.listOnce(ctx, o, late)
 	}
 	return all, err
 }
 
-func (s *source) listOnce(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	all := s.of.all()
-	if err := s.request(o).Do(ctx).Into(all); err != nil {
-		return nil, err
+// listing is the answer to a list.
+type listing struct {
+	all runtime.Object // nil if err is not
+	err error
+}
+
+// listOnce lists the objects. As long as no answer comes it asks again beside the first call, on another connection:
+// the first one may be lost, or else the API server may be slow and answer it still. The first answer counts.
+func (s *source) listOnce(ctx context.Context, o metav1.ListOptions, late func(error)) (runtime.Object, error) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan listing)
+	call := func() (giveUp func()) {
+		ctx, giveUp := context.WithCancel(ctx)
+		calls.Go(func() {
+			all := s.of.all()
+			err := s.request(o).Do(ctx).Into(all)
+			if ctx.Err() != nil {
+				return // it was given up
+			}
+			if err != nil {
+				all = nil
+			}
+			select {
+			case answers <- listing{all, err}:
+			case <-ctx.Done():
+			}
+		})
+		return giveUp
 	}
-	return all, nil
+	call()
+	again, giveUp := time.NewTicker(s.patience), func() {}
+	defer again.Stop()
+	for {
+		select {
+		case a := <-answers:
+			return a.all, a.err
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no answer within %v: %w", listWithin, ctx.Err())
+		case <-again.C:
+			late(fmt.Errorf("no answer within %v: %w", s.patience, context.DeadlineExceeded))
+			giveUp() // the call before, but for the first one
+			giveUp = call()
+		}
+	}
+}
+
+// startWithin is how long the answer to the next watch may take to begin.
+func (s *source) startWithin() time.Duration {
+	return min(watchWithin<<min(s.late, 2), mostWatchWithin)
 }
 
 // watch begins a watch, and calls failed with each error that comes as an event of it.
@@ -236,13 +306,17 @@ func (s *source) watch(ctx context.Context, o metav1.ListOptions, failed func(er
 	seconds := int64((watchFor - rand.N(watchSpread)) / time.Second)
 	o.Watch, o.TimeoutSeconds = true, &seconds
 	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(watchWithin, cancel)
+	within := s.startWithin()
+	late := time.AfterFunc(within, cancel)
 	w, err := s.request(o).Watch(ctx)
-	if !late.Stop() {
+	if late.Stop() {
+		s.late = 0
+	} else {
+		s.late++
 		if err == nil {
 			w.Stop()
 		}
-		err = fmt.Errorf("watch: no answer within %v: %w", watchWithin, context.DeadlineExceeded)
+		err = fmt.Errorf("watch: no answer within %v: %w", within, context.DeadlineExceeded)
 	}
 	if err != nil {
 		cancel()
@@ -275,6 +349,7 @@ func (r *relay) run(ctx context.Context, failed func(error)) {
 		case <-ctx.Done():
 			return
 		case <-over.C:
+			failed(fmt.Errorf("watch: not ended within %v: %w", watchFor+overdue, context.DeadlineExceeded))
 			return
 		case e, ok := <-r.from.ResultChan():
 			if !ok {

@@ -101,7 +101,9 @@ type listWatch struct{ f *follower }
 
 // ListWithContext lists the objects of the source.
 func (l *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	all, err := l.f.source.list(ctx, o)
+	all, err := l.f.source.list(ctx, o, func(err error) {
+		_ = l.f.note(ctx, "list", err) // it goes on
+	})
 	return all, l.f.note(ctx, "list", err)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -114,7 +115,8 @@ func reasonOf(err error) string {
 		return "throttled"
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return "expired"
-	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), errors.Is(err, context.DeadlineExceeded):
+	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, os.ErrDeadlineExceeded): // which is that of a connection
 		return "timeout"
 	case errors.As(err, &status) && !strings.Contains(err.Error(), "unable to decode an event"):
 		return "other"

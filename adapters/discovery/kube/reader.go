@@ -77,7 +77,7 @@ func (r *Reader) Pods(ctx context.Context, t Target) (found Found, _ error) {
 }
 
 func (r *Reader) list(ctx context.Context, of resource, s selection) ([]object, error) {
-	all, err := r.client.source(of, s).list(ctx, metav1.ListOptions{})
+	all, err := r.client.source(of, s).list(ctx, metav1.ListOptions{}, func(error) {})
 	if err != nil {
 		return nil, err
 	}
