@@ -35,11 +35,6 @@ func TestEachFaultAlone(t *testing.T) {
 	const held = 10 * time.Second
 	const stays = "endpoints that stay in force: 1"
 	on, inForce := (*alone).passOn, []string{stays}
-	lose := func(a *alone) { a.middle.losePackets(a.t) }
-	swallow := func(a *alone) {
-		a.front.refuse(lost)
-		a.middle.cut()
-	}
 	for name, c := range map[string]struct {
 		own    []string // flags of an API server of its own; nil = the shared one
 		begin  func(*alone)
@@ -56,10 +51,10 @@ func TestEachFaultAlone(t *testing.T) {
 		"410 Gone":                 {forgetful, (*alone).outlast, "expired", 0, on, true, nil},
 		"stalled":                  {nil, func(a *alone) { a.middle.stall(true) }, "timeout", 0, on, false, inForce},
 		"forgotten":                {nil, func(a *alone) { a.middle.forget() }, "timeout", 0, on, true, inForce},
-		"packets lost":             {nil, lose, "timeout", held, on, false, inForce},
-		"packets lost, standalone": {nil, lose, "timeout", held, on, false, inForce},
-		"answer lost":              {nil, swallow, "timeout", held, on, false, inForce},
-		"answer lost, standalone":  {nil, swallow, "timeout", held, on, false, inForce},
+		"packets lost":             {nil, (*alone).losePackets, "timeout", retried, on, false, inForce},
+		"packets lost, standalone": {nil, (*alone).losePackets, "timeout", retried, on, false, inForce},
+		"answer lost":              {nil, (*alone).loseAnswers, "timeout", 0, on, false, inForce},
+		"answer lost, standalone":  {nil, (*alone).loseAnswers, "timeout", 0, on, false, inForce},
 		"rights taken away": {nil, (*alone).takeRights, "forbidden", held, func(a *alone) {
 			a.bind("pods")
 			a.bind("inferencepools." + poolGroup)
@@ -130,8 +125,8 @@ func newAlone(t *testing.T, server *cluster, standalone bool) *alone {
 	}
 	a.flags = a.space.inPool("--kubeconfig", kubeconfig)
 	if standalone {
-		a.flags = []string{"--kubeconfig", kubeconfig, "--pool-namespace", a.space.name, "--endpoint-selector", "app=vllm",
-			"--endpoint-target-ports", "8000"}
+		a.flags = []string{"--kubeconfig", kubeconfig, "--pool-namespace", a.space.name,
+			"--endpoint-selector", "app=vllm", "--endpoint-target-ports", "8000"}
 	}
 	a.picker = startPicker(t, a.flags...)
 	a.picker.knows("a-rank-0 10.0.0.1:8000")
@@ -171,6 +166,19 @@ func (a *alone) passOn() {
 	if refusal, _ := a.front.now(); refusal != 0 {
 		a.front.refuse(0)
 	}
+}
+
+// retried is how long packets are lost. A kernel that tries to connect waits for 8 s from about then.
+const retried = 12 * time.Second
+
+func (a *alone) losePackets() {
+	a.middle.losePackets(a.t)
+	a.middle.cut()
+}
+
+func (a *alone) loseAnswers() {
+	a.front.refuse(lost)
+	a.middle.cut()
 }
 
 func (a *alone) cutOff() {

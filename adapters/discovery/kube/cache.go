@@ -70,19 +70,30 @@ func readCache(path, subject, namespace string) (set []messages.EndpointSpec, wr
 	return set, form.Written, nil
 }
 
-// writeCache writes a cache, whole or not at all.
+// writeCache writes a cache, whole or not at all, also if the machine fails meanwhile.
 func writeCache(path string, form *cacheForm) error {
 	text, err := json.Marshal(form)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(path+".new", path)
 }
 
-// startFromCache tells the pool the set of the cache, which serves until the API server has answered.
+// cached is a set of the cache that the pool is to be told at the start.
+type cached struct {
+	set     []messages.EndpointSpec
+	written time.Time
+}
+
+// startFromCache reads the set of the cache, which serves until the API server has answered.
 func (d *Discovery) startFromCache() {
 	if d.cfg.Cache == "" {
 		return
@@ -92,18 +103,36 @@ func (d *Discovery) startFromCache() {
 		d.problems.begin(aboutCache, time.Now(), false, fmt.Errorf("the cache is not used: %w", err))
 		return
 	}
-	if len(set) == 0 || !d.out.post(set, written) {
+	if len(set) > 0 {
+		d.out.start = &cached{set, written}
+		d.tellCached()
+	}
+}
+
+// tellCached tells the pool the set of the cache. If the pool refuses, it is still to be told.
+func (d *Discovery) tellCached() {
+	from := d.out.start
+	if from == nil || !d.out.post(from.set, from.written) {
 		return
 	}
-	d.out.set, d.out.cached = set, true
-	d.problems.begin(aboutCache, written, true, fmt.Errorf("%d endpoints of the cache serve, written %v ago, until "+
-		"the API server has answered", len(set), time.Since(written).Round(time.Second)))
+	d.out.set, d.out.cached, d.out.start = from.set, true, nil
+	now := time.Now()
+	age := max(now.Sub(from.written), 0) // one that was written by a clock that is ahead has no age that is known
+	d.problems.begin(aboutCache, now.Add(-age), true, fmt.Errorf("%d endpoints of the cache serve, written %v ago, "+
+		"until the API server has answered", len(from.set), age.Round(time.Second)))
 }
 
 // aboutCache is what a problem of the cache is about. No call and no object has this name.
 const aboutCache = "cache"
 
-// keepCache has the cache written when the set has changed.
+// renewCache has the cache written again, so that its age is the time since the set was last followed.
+func (d *Discovery) renewCache() {
+	if d.out.known && d.metrics.staleFor() == 0 {
+		d.keepCache()
+	}
+}
+
+// keepCache has the cache written: the set has changed, or is still that.
 func (d *Discovery) keepCache() {
 	if d.cfg.Cache == "" {
 		return

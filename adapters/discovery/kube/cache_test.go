@@ -1,11 +1,13 @@
 package kube
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
@@ -47,6 +49,61 @@ func TestStartFromTheCache(t *testing.T) {
 	s.lacks("")
 }
 
+// A cache that a clock wrote that is ahead has no negative age.
+func TestCacheOfTheFuture(t *testing.T) {
+	f, cfg := cachedPool(t)
+	ahead := &cacheForm{Subject: "inferencepools." + DefaultGroup + " prod/llama", Written: time.Now().Add(time.Hour),
+		Endpoints: []cachedSpec{{Name: "a", Address: "10.0.0.1:8000"}}}
+	if err := writeCache(cfg.Cache, ahead); err != nil {
+		t.Fatal(err)
+	}
+	f.refuse(http.StatusInternalServerError)
+	s := newSceneOver(t, f, cfg)
+	s.run()
+	s.reports("1 endpoints of the cache serve, written 0s ago")
+	if age := testutil.ToFloat64(s.metrics.age); age <= 0 || age > withinTest.Seconds() {
+		t.Errorf("signalbox_discovery_stale_seconds is %v, want the time since the start", age)
+	}
+}
+
+// A pool that refuses the set of the cache at the start is told it again.
+func TestCacheThatThePoolRefusesAtFirst(t *testing.T) {
+	f, cfg := cachedPool(t)
+	f.refuse(http.StatusInternalServerError)
+	s := newSceneOver(t, f, cfg)
+	s.pool.refusals = 2
+	s.run()
+	s.tells("a-rank-0 10.0.0.1:8000")
+	s.lacks("")
+}
+
+// The cache is written again while its set is followed, and not while it is not.
+func TestAgeOfTheCache(t *testing.T) {
+	cfg := standalone()
+	cfg.Cache = filepath.Join(t.TempDir(), "cache")
+	s := newScene(t, cfg)
+	renewed := func() bool {
+		select {
+		case <-s.out.cache:
+			return true
+		default:
+			return false
+		}
+	}
+	s.renewCache()
+	if renewed() {
+		t.Error("the cache is written before anything is known")
+	}
+	s.out.known = true
+	if s.renewCache(); !renewed() {
+		t.Error("the cache of a set that is followed is not written again")
+	}
+	s.Discovery.problems.note(pods.call("list"), pods, errors.New("no"))
+	if s.renewCache(); renewed() {
+		t.Error("the cache is written while the pods are not followed")
+	}
+}
+
 // Once the API server says that the pool is gone, the cache does not serve.
 func TestCacheOfAPoolThatIsGone(t *testing.T) {
 	f, cfg := cachedPool(t)
@@ -85,11 +142,8 @@ func TestCachesThatAreNotUsed(t *testing.T) {
 		}
 		s := newSceneOver(t, f, cfg)
 		s.run()
-		s.reports("the cache is not used: ")
+		s.reports(want)
 		s.lacks("InferencePool prod/llama is not known yet: ")
-		if got := *s.lack.Load(); !strings.Contains(got, want) {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
 		if _, count := s.pool.now(); count > 0 {
 			t.Errorf("%q is told", text)
 		}

@@ -112,6 +112,15 @@ func (r resource) versions() []string {
 	return []string{r.Version, r.next}
 }
 
+// call says which call a problem is about. One for objects that a source asks for is another one than that for objects
+// that endpoints come from, also if both are of one resource, and so is one for each version.
+func (r resource) call(verb string) string {
+	if r.whole {
+		return verb + " " + r.GroupVersion.String() + " " + r.name + " of a source"
+	}
+	return verb + " " + r.String()
+}
+
 // objectOf says which object a problem is about.
 func objectOf(r resource, name string) string { return "object " + r.String() + " " + name }
 
@@ -145,6 +154,7 @@ func newClient(cfg *rest.Config, namespace string) (*client, error) {
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "signalbox"
 	}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return errorKeeper{next} })
 	h, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes client: %w", err)
@@ -154,6 +164,22 @@ func newClient(cfg *rest.Config, namespace string) (*client, error) {
 		return nil, fmt.Errorf("kubernetes client: %w", err)
 	}
 	return c, nil
+}
+
+// errorKeeper keeps the error of a call where the context of the call says. For some errors, such as an attempt to
+// connect that takes too long, rest.Request has a watch that is at its end, and no error.
+type errorKeeper struct{ next http.RoundTripper }
+
+// keptError is the key of a context for the *error that is kept.
+type keptError struct{}
+
+// RoundTrip makes the call.
+func (k errorKeeper) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := k.next.RoundTrip(r)
+	if kept, ok := r.Context().Value(keptError{}).(*error); ok {
+		*kept = err
+	}
+	return response, err
 }
 
 // selection narrows a list. The zero selection is all objects of the namespace.
@@ -207,8 +233,8 @@ const (
 	listWithin = 30 * time.Second
 	// listPatience is how long a list goes unanswered until it is asked for again.
 	listPatience = 3 * time.Second
-	// watchWithin is how long the answer to a watch may take to begin. It doubles, up to mostWatchWithin, each time that
-	// it is too short, for an API server that is slow. Meanwhile each watch that is given up is followed by a list.
+	// watchWithin is how long the answer to a watch may take to begin. It doubles, up to mostWatchWithin, each time
+	// that it is too short, for an API server that is slow. Each watch that is given up is followed by a list.
 	watchWithin     = 3 * time.Second
 	mostWatchWithin = 12 * time.Second
 	// watchFor is how long a watch lasts at most. The API server ends it then, and says shortly before in a bookmark
@@ -308,7 +334,12 @@ func (s *source) watch(ctx context.Context, o metav1.ListOptions, failed func(er
 	ctx, cancel := context.WithCancel(ctx)
 	within := s.startWithin()
 	late := time.AfterFunc(within, cancel)
-	w, err := s.request(o).Watch(ctx)
+	var hidden error
+	w, err := s.request(o).Watch(context.WithValue(ctx, keptError{}, &hidden))
+	if err == nil && hidden != nil {
+		w.Stop()
+		err = hidden
+	}
 	if late.Stop() {
 		s.late = 0
 	} else {

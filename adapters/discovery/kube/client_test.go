@@ -63,8 +63,8 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	}
 }
 
-// A list whose answer is lost is asked for again, on another connection. The answer to one of them is enough, also if it
-// is the first one's, which came late.
+// A list whose answer is lost is asked for again, on another connection. The answer to one of them is enough, also if
+// it is the first one's, which came late.
 func TestListWhoseAnswerIsLost(t *testing.T) {
 	f := newFake(t)
 	f.put(podsPath, "a", podAt("1", "10.0.0.1"))
@@ -148,9 +148,25 @@ func TestConnectionsWhilePacketsAreLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
-	_, err = c.source(pods, selection{}).list(t.Context(), metav1.ListOptions{}, func(error) {})
-	if took := time.Since(began); reasonOf(err) != "timeout" || took > 4*time.Second {
-		t.Errorf("%v after %v, want a timeout after 2 s", err, took)
+	began, from := time.Now(), c.source(pods, selection{})
+	calls := map[string]func() error{
+		"list": func() error {
+			_, err := from.list(t.Context(), metav1.ListOptions{}, func(error) {})
+			return err
+		},
+		"watch": func() error {
+			_, err := from.watch(t.Context(), metav1.ListOptions{}, func(error) {})
+			return err
+		},
 	}
+	var done sync.WaitGroup
+	for verb, call := range calls {
+		done.Go(func() {
+			err := call()
+			if took := time.Since(began); reasonOf(err) != "timeout" || took > 4*time.Second {
+				t.Errorf("%s: %v after %v, want a timeout after 2 s", verb, err, took)
+			}
+		})
+	}
+	done.Wait()
 }

@@ -71,7 +71,7 @@ func Open(cfg Config) (*Discovery, error) {
 	}
 	d := &Discovery{cfg: cfg, client: c, words: make(chan word), metrics: newMetrics(), life: discovery.NewLife()}
 	d.out.cache, d.objects.wanted = make(chan *cacheForm, 1), make(chan []Kind, 1)
-	d.problems = problems{report: cfg.Problem, metrics: d.metrics, open: map[string]problem{}}
+	d.problems = newProblems(cfg.Problem, d.metrics)
 	if cfg.Pool.Name == "" {
 		if err := cfg.Target.Check(); err != nil {
 			return nil, err
@@ -97,8 +97,8 @@ func (d *Discovery) Known() error {
 // them; "" = nothing. The last known set serves meanwhile.
 func (d *Discovery) Concern() string {
 	text := *d.concern.Load()
-	if since := d.metrics.since.Load(); text != "" && since != 0 {
-		text += fmt.Sprintf("; not followed for %v", time.Since(time.Unix(0, since)).Round(time.Second))
+	if stale := d.metrics.staleFor(); text != "" && stale > 0 {
+		text += fmt.Sprintf("; not followed for %v", stale.Round(time.Second))
 	}
 	return text
 }
@@ -134,12 +134,13 @@ func (d *Discovery) loop(ctx context.Context) {
 	defer gather.Stop()
 	waits := false // due is set
 	schedule := func(after time.Duration) {
-		if d.out.dirty && !waits {
+		if d.out.untold() && !waits {
 			due.Reset(after)
 			waits = true
 		}
 	}
 	d.startFromCache()
+	schedule(askAgain)
 	d.begin(ctx)
 	d.noteLack()
 	for {
@@ -155,6 +156,7 @@ func (d *Discovery) loop(ctx context.Context) {
 			schedule(askAgain)
 		case <-again.C:
 			d.out.repeat()
+			d.renewCache()
 		case kinds := <-d.objects.wanted:
 			d.wantObjects(ctx, kinds)
 		case <-d.objects.due(gather):
@@ -186,7 +188,7 @@ func (d *Discovery) take(ctx context.Context, w word) {
 	if view == nil && w.follower != d.pool.follower && w.follower != d.pods.follower {
 		return
 	}
-	about := w.verb + " " + w.follower.source.of.String()
+	about := w.follower.source.of.call(w.verb)
 	switch {
 	case w.kind == failed && view != nil && reasonOf(w.err) == "not-found":
 		d.notInstalled(about, view)
@@ -194,7 +196,7 @@ func (d *Discovery) take(ctx context.Context, w word) {
 		d.problems.note(about, w.follower.source.of, fmt.Errorf("%w; endpoints that stay in force: %d", w.err,
 			len(d.out.set)))
 	case w.kind == well:
-		d.problems.over(about)
+		d.problems.end(about)
 	case view != nil:
 		d.takeExtra(w, view)
 	case w.follower == d.pool.follower:

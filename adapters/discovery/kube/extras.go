@@ -63,8 +63,8 @@ type extraViews struct {
 	views [len(extraKinds)][len(extraGroups)]*extraView
 	by    map[*follower]*extraView
 	told  Extras
-	next  chan Extras     // what is to be told; the newest counts
-	said  map[string]bool // the deprecations that were said, by resource and name
+	next  chan Extras                      // what is to be told; the newest counts
+	said  [len(extraKinds)]map[string]bool // the deprecations that were said, of objects that are there
 }
 
 // TellExtras has objectives and rewrites told to a function, whenever they change. It is called one at a time, not on
@@ -76,8 +76,9 @@ func (d *Discovery) followExtras(ctx context.Context) {
 	if d.cfg.extras == nil || d.cfg.Pool.Name == "" {
 		return
 	}
-	d.extras.by, d.extras.said, d.extras.next = map[*follower]*extraView{}, map[string]bool{}, make(chan Extras, 1)
+	d.extras.by, d.extras.next = map[*follower]*extraView{}, make(chan Extras, 1)
 	for kind, k := range extraKinds {
+		d.extras.said[kind] = map[string]bool{}
 		for i, group := range extraGroups {
 			view := &extraView{kind: kind}
 			d.extras.views[kind][i] = view
@@ -103,7 +104,7 @@ func (d *Discovery) takeExtra(w word, view *extraView) {
 		for _, o := range w.objects {
 			d.putExtra(w.follower.source.of, all, view.kind, o)
 		}
-		d.problems.overBut(w.follower.source.of, w.objects)
+		d.problems.endBut(w.follower.source.of, w.objects)
 		view.all = all
 		d.tellExtras()
 		return
@@ -113,7 +114,7 @@ func (d *Discovery) takeExtra(w word, view *extraView) {
 	if w.kind == stored {
 		d.putExtra(w.follower.source.of, view.all, view.kind, o)
 	} else {
-		d.problems.over(objectOf(w.follower.source.of, o.Name))
+		d.problems.end(objectOf(w.follower.source.of, o.Name))
 	}
 	d.tellExtras()
 }
@@ -121,7 +122,7 @@ func (d *Discovery) takeExtra(w word, view *extraView) {
 // notInstalled takes it that a resource is not defined, which is no problem. Objects that are known stay: an API server
 // that has only just started does not know its definitions yet.
 func (d *Discovery) notInstalled(about string, view *extraView) {
-	d.problems.over(about)
+	d.problems.end(about)
 	if view.all == nil {
 		view.all = map[string]*extra{}
 		d.tellExtras()
@@ -136,7 +137,7 @@ func (d *Discovery) putExtra(r resource, all map[string]*extra, kind int, o *obj
 		d.problems.note(about, r, invalid{fmt.Errorf("%s %s/%s: %w", r.kind, o.Namespace, o.Name, err)})
 		return
 	}
-	d.problems.over(about)
+	d.problems.end(about)
 	if e != nil {
 		all[o.Name] = e
 	}
@@ -185,9 +186,10 @@ func (d *Discovery) merged(kind int) map[string]*extra {
 		}
 		all[name] = e
 		if views[0].all != nil { // else the first group may have it too
-			d.deprecate(extraKinds[kind].kind + " " + name)
+			d.deprecate(kind, name)
 		}
 	}
+	maps.DeleteFunc(d.extras.said[kind], func(name string, _ bool) bool { return views[1].all[name] == nil })
 	return all
 }
 
@@ -210,22 +212,31 @@ func (d *Discovery) labelled(pool labels.Set) {
 	}
 }
 
-func (d *Discovery) deprecate(what string) {
-	if d.extras.said[what] || d.cfg.Deprecated == nil {
+func (d *Discovery) deprecate(kind int, name string) {
+	if d.extras.said[kind][name] || d.cfg.Deprecated == nil {
 		return
 	}
-	d.extras.said[what] = true
-	d.cfg.Deprecated(what + " of the group " + legacyGroup + ": want the group " + extraGroup)
+	d.extras.said[kind][name] = true
+	d.cfg.Deprecated(fmt.Sprintf("%s %s of the group %s: want the group %s", extraKinds[kind].kind, name, legacyGroup,
+		extraGroup))
 }
 
-// extraSpec is the spec of an InferenceObjective or an InferenceModelRewrite. It is for each pool that one of its
-// fields names: v1alpha2 has poolRef, the version to come the two others.
-type extraSpec struct {
+// poolFields are the fields of an InferenceObjective or an InferenceModelRewrite that say for which pools it is: for
+// each that one of them names. v1alpha2 has poolRef, the version to come the two others.
+type poolFields struct {
 	PoolRef      poolRef               `json:"poolRef"`
 	PoolRefs     []poolRef             `json:"poolRefs"`
 	PoolSelector *metav1.LabelSelector `json:"poolSelector"`
-	Priority     *int                  `json:"priority"`
-	Rules        []ruleSpec            `json:"rules"`
+}
+
+// objectiveSpec is what else an InferenceObjective says.
+type objectiveSpec struct {
+	Priority int `json:"priority"`
+}
+
+// rewriteSpec is what else an InferenceModelRewrite says.
+type rewriteSpec struct {
+	Rules []ruleSpec `json:"rules"`
 }
 
 // poolRef names a pool of the namespace.
@@ -259,42 +270,56 @@ type ruleSpec struct {
 	} `json:"targets"`
 }
 
-// extraOf reads an object; nil = it is for other pools alone.
+// extraOf reads an object; nil = it is for other pools alone, whatever else it says.
 func extraOf(kind int, o *object, pool Pool) (*extra, error) {
-	var spec extraSpec
-	if err := decode("spec", o.Spec, &spec); err != nil {
+	var pools poolFields
+	if err := decode("spec", o.Spec, &pools); err != nil {
 		return nil, err
 	}
-	e := &extra{named: spec.PoolRef.names(pool), created: o.CreationTimestamp.Time}
-	for i := range spec.PoolRefs {
-		e.named = e.named || spec.PoolRefs[i].names(pool)
+	e := &extra{named: pools.PoolRef.names(pool), created: o.CreationTimestamp.Time}
+	for i := range pools.PoolRefs {
+		e.named = e.named || pools.PoolRefs[i].names(pool)
 	}
-	if spec.PoolSelector != nil {
+	if pools.PoolSelector != nil {
 		var err error
-		if e.selector, err = metav1.LabelSelectorAsSelector(spec.PoolSelector); err != nil {
+		if e.selector, err = metav1.LabelSelectorAsSelector(pools.PoolSelector); err != nil {
 			return nil, fmt.Errorf("spec.poolSelector: %w", err)
 		}
 	}
-	if !e.named && e.selector == nil {
+	switch {
+	case !e.named && e.selector == nil:
 		return nil, nil
+	case kind == objectives:
+		return e, e.readObjective(o)
 	}
-	if kind == objectives {
-		if spec.Priority != nil {
-			e.priority = *spec.Priority
-		}
-		if e.priority < math.MinInt32 || e.priority > math.MaxInt32 {
-			return nil, fmt.Errorf("spec.priority: got %d, want %d to %d", e.priority, math.MinInt32, math.MaxInt32)
-		}
-		return e, nil
+	return e, e.readRewrite(o)
+}
+
+func (e *extra) readObjective(o *object) error {
+	var spec objectiveSpec
+	if err := decode("spec", o.Spec, &spec); err != nil {
+		return err
+	}
+	e.priority = spec.Priority
+	if e.priority < math.MinInt32 || e.priority > math.MaxInt32 {
+		return fmt.Errorf("spec.priority: got %d, want %d to %d", e.priority, math.MinInt32, math.MaxInt32)
+	}
+	return nil
+}
+
+func (e *extra) readRewrite(o *object) error {
+	var spec rewriteSpec
+	if err := decode("spec", o.Spec, &spec); err != nil {
+		return err
 	}
 	for i := range spec.Rules {
 		rule, err := ruleOf(&spec.Rules[i])
 		if err != nil {
-			return nil, fmt.Errorf("spec.rules[%d].%w", i, err)
+			return fmt.Errorf("spec.rules[%d].%w", i, err)
 		}
 		e.rules = append(e.rules, rule)
 	}
-	return e, nil
+	return nil
 }
 
 // mostWeight is the largest weight of a target.

@@ -166,6 +166,8 @@ func TestExtrasThatMakeNoSense(t *testing.T) {
 		`,"poolRef":{"kind":"Node"}}`: notOurs,
 		`,"poolRef":{"name":"qwen"}}`: notOurs,
 		`,"poolRef":"llama"}`:         "spec.poolRef: got string, want a mapping",
+		`,"poolRef":{"name":"qwen"},"priority":"high"}`:                                      notOurs,
+		`,"poolRef":{"name":"qwen"},"rules":"none"}`:                                         notOurs,
 		`,"poolRef":{"name":"qwen"},"poolRefs":[{"name":"opt"},{"name":"llama"}]}`:           "",
 		`,"poolRef":{"name":"qwen"},"poolRefs":[{"name":"opt"}]}`:                            notOurs,
 		`,"poolRef":{"name":"qwen"},"poolRefs":[{"name":"llama","group":"x"}]}`:              notOurs,
@@ -201,6 +203,19 @@ func TestExtrasThatMakeNoSense(t *testing.T) {
 		}
 		if got != want && (want == "" || !strings.HasSuffix(want, ": ") || !strings.HasPrefix(got, want)) {
 			t.Errorf("%s: got %q, want %q", o.Spec, got, want)
+		}
+	}
+}
+
+// What is wrong with a field that is of the other kind is no concern of an object.
+func TestFieldsOfTheOtherKind(t *testing.T) {
+	for kind, spec := range []string{
+		objectives:    `{"poolRef":{"name":"llama"},"priority":7,"rules":"none"}`,
+		modelRewrites: `{"poolRef":{"name":"llama"},"priority":"high","rules":[{"targets":[{"modelRewrite":"a"}]}]}`,
+	} {
+		e, err := extraOf(kind, &object{Spec: []byte(spec)}, Pool{Name: "llama", Group: DefaultGroup})
+		if err != nil || e == nil {
+			t.Errorf("%s %s: %v, %v; want that it counts", extraKinds[kind].kind, spec, e, err)
 		}
 	}
 }

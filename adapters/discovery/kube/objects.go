@@ -233,11 +233,9 @@ func (d *Discovery) wantObjects(ctx context.Context, kinds []Kind) {
 		}
 		view.cancel()
 		delete(d.objects.by, f)
-		for _, verb := range []string{"find", "list", "watch"} {
-			d.problems.over(verb + " " + f.source.of.String())
+		for _, about := range []string{"find", "list", "watch", aboutSize, aboutNames} {
+			d.problems.end(f.source.of.call(about))
 		}
-		d.problems.over(aboutSize(f.source.of))
-		d.problems.over(aboutNames(f.source.of))
 	}
 	for k := range missing {
 		d.followKind(ctx, k)
@@ -249,7 +247,8 @@ func (d *Discovery) followKind(ctx context.Context, k Kind) {
 	view := &objectView{kind: k, next: make(chan telling, 1)}
 	ctx, view.cancel = context.WithCancel(ctx)
 	// Until it is found the resource goes by the name of the kind.
-	of := resource{GroupVersion: k.version(), name: strings.ToLower(k.Kind), kind: k.Kind, optional: true}
+	of := resource{GroupVersion: k.version(), name: strings.ToLower(k.Kind), kind: k.Kind, optional: true,
+		whole: true}
 	view.follower = &follower{source: &source{of: of}, words: d.words, cancel: view.cancel}
 	if d.objects.by == nil {
 		d.objects.by = map[*follower]*objectView{}
@@ -315,15 +314,18 @@ func (c *client) find(ctx context.Context, k Kind) (r resource, _ error) {
 	return r, apierrors.NewNotFound(schema.GroupResource{Group: k.Group, Resource: "kinds of " + k.Version}, k.Kind)
 }
 
-// aboutSize is what the problem is about that objects are too large.
-func aboutSize(r resource) string { return "size of " + r.String() }
+// What problems are about that are not of a call: objects are too large, or have no name.
+const (
+	aboutSize  = "size of"
+	aboutNames = "names of"
+)
 
 // takeObject takes what was found of a kind.
 func (d *Discovery) takeObject(ctx context.Context, w word, view *objectView) {
 	of := w.follower.source.of
 	switch w.kind {
 	case found:
-		d.problems.over("find " + of.String())
+		d.problems.end(of.call("find"))
 		delete(d.objects.by, w.follower)
 		before := view.cancel
 		view.follower = d.follow(ctx, w.found, selection{})
@@ -331,14 +333,14 @@ func (d *Discovery) takeObject(ctx context.Context, w word, view *objectView) {
 		view.cancel = func() { before(); after() }
 		d.objects.by[view.follower] = view
 	case failed:
-		d.problems.note(w.verb+" "+of.String(), of, w.err)
+		d.problems.note(of.call(w.verb), of, w.err)
 		if view.all == nil {
 			view.tell(telling{err: w.err})
 		}
 	case well:
-		d.problems.over(w.verb + " " + of.String())
+		d.problems.end(of.call(w.verb))
 	case listed:
-		d.problems.over(aboutNames(of))
+		d.problems.end(of.call(aboutNames))
 		view.all, view.dirty = make(map[string]json.RawMessage, len(w.objects)), true
 		for i, o := range w.objects {
 			d.putObject(of, view, o.Name, w.texts[i])
@@ -351,15 +353,12 @@ func (d *Discovery) takeObject(ctx context.Context, w word, view *objectView) {
 	}
 }
 
-// aboutNames is what the problem is about that objects have no name.
-func aboutNames(r resource) string { return "names of " + r.String() }
-
 // putObject puts an object into those that are known. One without a name cannot be of an endpoint, and is left out.
 func (d *Discovery) putObject(of resource, view *objectView, name string, object json.RawMessage) {
 	if name == "" {
 		const shown = 100 // bytes
-		d.problems.note(aboutNames(of), of, invalid{fmt.Errorf("%s: an object has no metadata.name that is a text: %s",
-			of, clip.Bytes(string(object), shown))})
+		d.problems.note(of.call(aboutNames), of, invalid{fmt.Errorf("%s: an object has no metadata.name that is a "+
+			"text: %s", of, clip.Bytes(string(object), shown))})
 		return
 	}
 	view.all[name], view.dirty = object, true
@@ -378,11 +377,11 @@ func (d *Discovery) tellObjects() {
 			bytes += len(text)
 		}
 		if bytes > mostObjectBytes {
-			d.problems.note(aboutSize(of), of, invalid{fmt.Errorf("%s: %d objects have %d bytes, want %d at most; "+
-				"those told before stay", of, len(view.all), bytes, mostObjectBytes)})
+			d.problems.note(of.call(aboutSize), of, invalid{fmt.Errorf("%s: %d objects have %d bytes, want %d at "+
+				"most; those told before stay", of, len(view.all), bytes, mostObjectBytes)})
 			continue
 		}
-		d.problems.over(aboutSize(of))
+		d.problems.end(of.call(aboutSize))
 		view.tell(telling{document: documentOf(view.all)})
 	}
 }

@@ -18,12 +18,17 @@ type out struct {
 	owners  map[messages.Address]types.UID // the pod of each address
 	version uint64                         // counts the sets; 0 = it took none
 	found   time.Time
+	start   *cached         // is to be told, unless the API server answers before; nil = nothing is
 	cached  bool            // set is of the cache, and the API server has not said otherwise
 	cache   chan *cacheForm // what is to be written; the newest counts
 }
 
+// untold reports whether there is something to tell the pool.
+func (o *out) untold() bool { return o.dirty || o.start != nil }
+
 // tell tells the pool the set of now. If the pool refuses, the set stays dirty.
 func (d *Discovery) tell() {
+	d.tellCached()
 	if !d.out.dirty || d.pool.there && !d.pods.listed && d.out.version == 0 {
 		return
 	}
@@ -57,8 +62,8 @@ func (d *Discovery) tell() {
 
 // uncache ends the time of the cache: the API server has answered.
 func (d *Discovery) uncache() {
-	d.out.cached = false
-	d.problems.over(aboutCache)
+	d.out.cached, d.out.start = false, nil
+	d.problems.end(aboutCache)
 }
 
 // post tells the pool a set that was found then, and returns false if it refuses.

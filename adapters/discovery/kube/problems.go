@@ -1,11 +1,10 @@
 package kube
 
 import (
+	"container/list"
 	"context"
 	"errors"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,18 +13,27 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// problems are what is wrong now, by what it is about: a call to the API server or an object.
+// problems are what is wrong now, by what it is about: a call to the API server or an object. What it takes to note or
+// to end one does not grow with their number, for it is the loop of Run that does it, also for a list of objects that
+// are all invalid.
 type problems struct {
 	report  func(error)
 	metrics *metrics
-	open    map[string]problem
+	open    map[string]*problem
+	calls   list.List // those that are stale, oldest first
+	others  list.List // those that are needed and not stale, oldest first
 }
 
 type problem struct {
 	reason, text string
 	since        time.Time
-	needed       bool // it is about what endpoints come from
-	call         bool // it is needed, and about a call: what is known of endpoints may have changed since
+	needed       bool          // it is about what endpoints come from
+	stale        bool          // it is needed, and what is known of endpoints may have changed since
+	place        *list.Element // in calls or others; nil if it is not needed
+}
+
+func newProblems(report func(error), m *metrics) problems {
+	return problems{report: report, metrics: m, open: map[string]*problem{}}
 }
 
 // invalid is an error of an object.
@@ -39,71 +47,103 @@ func IsInvalidObject(err error) bool {
 
 // note counts a problem, and reports it unless it is known by its reason.
 func (p *problems) note(about string, r resource, err error) {
-	var object invalid
-	is := problem{reason: reasonOf(err), text: err.Error(), since: time.Now(), needed: !r.optional}
-	is.call = is.needed && !errors.As(err, &object)
-	p.metrics.errors.WithLabelValues(r.String(), is.reason).Inc()
-	before, known := p.open[about]
-	if known {
-		is.since = before.since
-	}
-	p.open[about] = is
-	p.metrics.stale(p.open)
-	if p.report != nil && (!known || before.reason != is.reason || errors.As(err, &object) && before.text != is.text) {
+	object := IsInvalidObject(err)
+	now := &problem{reason: reasonOf(err), text: err.Error(), since: time.Now(), needed: !r.optional}
+	now.stale = now.needed && !object
+	p.metrics.errors.WithLabelValues(r.String(), now.reason).Inc()
+	before := p.open[about]
+	told := before != nil && before.reason == now.reason && (!object || before.text == now.text)
+	p.set(about, now)
+	if p.report != nil && !told {
 		p.report(err)
 	}
 }
 
 // begin has a problem that is no failed call, since a time. It is about what is known of endpoints if stale is set.
 func (p *problems) begin(about string, since time.Time, stale bool, err error) {
-	p.open[about] = problem{reason: about, text: err.Error(), since: since, needed: true, call: stale}
-	p.metrics.stale(p.open)
+	p.set(about, &problem{reason: about, text: err.Error(), since: since, needed: true, stale: stale})
 	if p.report != nil {
 		p.report(err)
 	}
 }
 
-// over ends a problem, if there is one.
-func (p *problems) over(about string) {
-	if _, known := p.open[about]; !known {
+// set has a problem open, or changes it, which keeps since when it is and its place.
+func (p *problems) set(about string, now *problem) {
+	if before := p.open[about]; before != nil {
+		before.reason, before.text = now.reason, now.text
+		return
+	}
+	p.open[about] = now
+	if in := p.listOf(now); in != nil {
+		now.place = in.PushBack(now)
+	}
+	p.noteStale()
+}
+
+// listOf returns the list that a problem is in; nil = none.
+func (p *problems) listOf(one *problem) *list.List {
+	switch {
+	case one.stale:
+		return &p.calls
+	case one.needed:
+		return &p.others
+	}
+	return nil
+}
+
+// end ends a problem, if there is one.
+func (p *problems) end(about string) {
+	ended := p.open[about]
+	if ended == nil {
 		return
 	}
 	delete(p.open, about)
-	p.metrics.stale(p.open)
+	if in := p.listOf(ended); in != nil {
+		in.Remove(ended.place)
+	}
+	p.noteStale()
 	if p.report != nil && len(p.open) == 0 {
 		p.report(nil)
 	}
 }
 
-// overBut ends the problems of all objects of a resource but those that are there.
-func (p *problems) overBut(r resource, there []*object) {
+// endBut ends the problems of all objects of a resource but those that are there.
+func (p *problems) endBut(r resource, there []*object) {
 	kept := make(map[string]bool, len(there))
 	for _, o := range there {
 		kept[objectOf(r, o.Name)] = true
 	}
 	for about := range p.open {
 		if strings.HasPrefix(about, objectOf(r, "")) && !kept[about] {
-			p.over(about)
+			p.end(about)
 		}
 	}
 }
 
-// first returns the text of one problem of what endpoints come from, the same one each time; "" = there is none.
+// first returns the text of the oldest problem of what endpoints come from, of calls before objects; "" = none.
 func (p *problems) first() string {
-	for _, about := range slices.Sorted(maps.Keys(p.open)) {
-		if p.open[about].needed {
-			return p.open[about].text
+	for _, in := range []*list.List{&p.calls, &p.others} {
+		if oldest := in.Front(); oldest != nil {
+			return oldest.Value.(*problem).text
 		}
 	}
 	return ""
 }
 
+// noteStale notes since when what is known of endpoints may have changed.
+func (p *problems) noteStale() {
+	var since *time.Time
+	if oldest := p.calls.Front(); oldest != nil {
+		since = &oldest.Value.(*problem).since
+	}
+	p.metrics.since.Store(since)
+}
+
 // reasonOf returns a value of the label reason of signalbox_discovery_errors_total: a closed set.
 func reasonOf(err error) string {
-	var object invalid
 	var status apierrors.APIStatus
 	switch {
-	case errors.As(err, &object):
+	case IsInvalidObject(err):
 		return "invalid-object"
 	case apierrors.IsForbidden(err):
 		return "forbidden"
@@ -127,7 +167,7 @@ func reasonOf(err error) string {
 // metrics are those of the discovery.
 type metrics struct {
 	errors *prometheus.CounterVec
-	since  atomic.Int64 // Unix nanoseconds of the oldest problem of a call; 0 = none
+	since  atomic.Pointer[time.Time] // what is known of endpoints may have changed; nil = it is followed
 	age    prometheus.GaugeFunc
 }
 
@@ -138,25 +178,18 @@ func newMetrics() *metrics {
 	}, []string{"resource", "reason"})}
 	m.age = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "signalbox_discovery_stale_seconds",
-		Help: "Time since the Kubernetes API server stopped answering; 0 while what is known of endpoints is followed.",
-	}, func() float64 {
-		if since := m.since.Load(); since != 0 {
-			return time.Since(time.Unix(0, since)).Seconds()
-		}
-		return 0
-	})
+		Help: "Time since calls for pods or the InferencePool began to fail, or age of the cache that serves; 0 " +
+			"while what is known of endpoints is followed.",
+	}, func() float64 { return m.staleFor().Seconds() })
 	return m
 }
 
-func (m *metrics) collectors() []prometheus.Collector { return []prometheus.Collector{m.errors, m.age} }
-
-// stale notes the problems of calls that are open.
-func (m *metrics) stale(open map[string]problem) {
-	oldest := int64(0)
-	for _, p := range open {
-		if at := p.since.UnixNano(); p.call && (oldest == 0 || at < oldest) {
-			oldest = at
-		}
+// staleFor returns for how long what is known of endpoints has not been followed. No step of the clock changes it.
+func (m *metrics) staleFor() time.Duration {
+	if since := m.since.Load(); since != nil {
+		return max(time.Since(*since), 1) // it is 0 only while all is followed
 	}
-	m.since.Store(oldest)
+	return 0
 }
+
+func (m *metrics) collectors() []prometheus.Collector { return []prometheus.Collector{m.errors, m.age} }

@@ -310,11 +310,17 @@ type heard struct {
 	mu   sync.Mutex
 	sets [][]string // of each set "name address", sorted
 	last messages.EndpointsDiscovered
+
+	refusals int // so many sets are refused
 }
 
 func (h *heard) Post(m messages.PoolMsg) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.refusals > 0 {
+		h.refusals--
+		return false
+	}
 	set := m.(messages.EndpointsDiscovered)
 	if set.Version <= h.last.Version {
 		return true

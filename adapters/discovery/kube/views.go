@@ -53,17 +53,17 @@ func (d *Discovery) takePool(ctx context.Context, w word) {
 			pool.Name, err)})
 		return
 	}
-	d.problems.over(about)
+	d.problems.end(about)
 	d.pool.there, d.pool.target = true, &target
 	d.selectPods(ctx)
 }
 
 // poolGone forgets the pods of an InferencePool that was deleted.
 func (d *Discovery) poolGone() {
-	d.problems.over(objectOf(d.pool.follower.source.of, d.cfg.Pool.Name))
-	d.problems.over("list " + pods.String())
-	d.problems.over("watch " + pods.String())
-	d.problems.overBut(pods, nil)
+	d.problems.end(objectOf(d.pool.follower.source.of, d.cfg.Pool.Name))
+	d.problems.end(pods.call("list"))
+	d.problems.end(pods.call("watch"))
+	d.problems.endBut(pods, nil)
 	d.pods.follower.stop()
 	d.pool.there, d.pool.target, d.pods = false, nil, podView{}
 	d.out.dirty, d.out.known = d.out.version > 0, false
@@ -100,7 +100,7 @@ func (d *Discovery) takePods(w word) {
 		}
 	case removed:
 		name := w.objects[0].Name
-		d.problems.over(objectOf(pods, name))
+		d.problems.end(objectOf(pods, name))
 		if d.pods.all[name] != nil {
 			delete(d.pods.all, name)
 			d.out.dirty = true
@@ -118,7 +118,7 @@ func (d *Discovery) takeList(w word) {
 		all[p.name] = p
 		changed = changed || !p.same(d.pods.all[p.name])
 	}
-	d.problems.overBut(pods, w.objects)
+	d.problems.endBut(pods, w.objects)
 	d.pods.all, d.pods.listed, d.out.dirty = all, true, d.out.dirty || changed
 	d.usePorts()
 }
@@ -128,7 +128,7 @@ func (d *Discovery) podOf(o *object) *pod {
 	if err != nil {
 		d.problems.note(objectOf(pods, o.Name), pods, invalid{fmt.Errorf("pod %s/%s: %w", o.Namespace, o.Name, err)})
 	} else {
-		d.problems.over(objectOf(pods, o.Name))
+		d.problems.end(objectOf(pods, o.Name))
 	}
 	return p
 }
