@@ -15,6 +15,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -213,4 +214,120 @@ func (t *tree) endApart(tt *testing.T, all []heldRequest) {
 			tt.Errorf("request %d is recorded as %+v, want 200 under configuration %d", r.id, got, r.under)
 		}
 	}
+}
+
+// inLine begins a request under the configuration in force, which waits for room. What it is told goes to told.
+func (t *tree) inLine(tt *testing.T, id messages.RequestID, objective string, patience time.Duration, told listener) (
+	messages.Port[messages.CycleMsg], time.Time,
+) {
+	tt.Helper()
+	now, under := t.picker.System().Now(), t.configuration.streams()
+	priority := under.Priorities[objective]
+	cycle, ok := under.Start(messages.RequestArrived{
+		Request:       messages.Request{ID: id, Model: "m", Stream: true, Priority: priority},
+		Configuration: under.Number, ArrivedAt: now, Deadline: now.Add(time.Hour), Patience: patience, Stream: told,
+		Flow: messages.FlowKey{Fairness: "f", Priority: priority},
+	})
+	if !ok {
+		tt.Fatalf("request %d: its loop has no room", id)
+	}
+	return cycle, now
+}
+
+// An objective that changes leaves alone what waits: requests keep their order, their place before those that come
+// later, the priority that they came with, and the time until which they wait. The change counts for those that come
+// later.
+func TestRequestsInLineOutliveAChangeOfObjectives(t *testing.T) {
+	const patience, before = time.Second, 700 * time.Millisecond
+	tr, end := quietTree(t, io.Discard, "--config-text", `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+featureGates: [flowControl]
+plugins: [{type: concurrency-detector, parameters: {maxConcurrency: 1}}]
+flowControl: {saturationDetector: {pluginRef: concurrency-detector}}
+`)
+	defer end()
+	f := tr.configuration
+	f.add(config.Additions{Objectives: map[string]int{"chat": 1}})
+	running, err := tr.hold(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &line{tr, map[messages.RequestID]listener{}, map[messages.RequestID]messages.Port[messages.CycleMsg]{}}
+	began := l.arrives(t, 4, "chat", patience)
+	for id := messages.RequestID(2); id < 4; id++ {
+		l.arrives(t, id, "chat", time.Minute)
+	}
+	<-time.After(before - time.Since(began))
+	f.add(config.Additions{Objectives: map[string]int{"chat": -5, "urgent": 7}})
+	l.arrives(t, 5, "chat", time.Minute)
+	l.arrives(t, 6, "urgent", time.Minute)
+	for id, answers := range l.told {
+		for n := len(answers); n > 0; n-- {
+			if m, due := (<-answers).(messages.AnswerDue); !due || n > 1 {
+				t.Errorf("request %d was told %+v and %d more, want when its answer is due, once at most", id, m, n-1)
+			}
+		}
+	}
+
+	answer := <-l.told[4]
+	if m, failed := answer.(messages.PickFailed); !failed || m.Reason != messages.TTLExpired {
+		t.Errorf("request 4 was told %+v, want that its time was over", answer)
+	}
+	if took := tr.picker.System().Now().Sub(began); took < patience || took >= before+patience {
+		t.Errorf("request 4 waited for %v, want %v, which began when it came", took, patience)
+	}
+	l.leaves(t, running, 6, 2, 3, 5)
+}
+
+// line is requests that wait for room.
+type line struct {
+	tree   *tree
+	told   map[messages.RequestID]listener
+	cycles map[messages.RequestID]messages.Port[messages.CycleMsg]
+}
+
+// arrives adds a request to the line.
+func (l *line) arrives(t *testing.T, id messages.RequestID, objective string, patience time.Duration) (at time.Time) {
+	t.Helper()
+	l.told[id] = make(listener, 8)
+	l.cycles[id], at = l.tree.inLine(t, id, objective, patience, l.told[id])
+	awaitTrue(t, fmt.Sprintf("request %d waits", id), func() bool {
+		return l.tree.gauge(t, "llm_d_epp_flow_control_queue_size") == float64(len(l.told))
+	})
+	return at
+}
+
+// leaves ends the request that runs, and each that has its place then, and checks that they come in this order.
+func (l *line) leaves(t *testing.T, running heldRequest, order ...messages.RequestID) {
+	t.Helper()
+	for _, id := range order {
+		running.end(l.tree.picker.System().Now())
+		select {
+		case m := <-l.told[id]:
+			if _, picked := m.(messages.PickMade); !picked {
+				t.Fatalf("request %d was told %+v, want a pick", id, m)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("request %d is not next", id)
+		}
+		running = heldRequest{id: id, cycle: l.cycles[id]}
+	}
+	running.end(l.tree.picker.System().Now())
+}
+
+// gauge returns the sum of a family of gauges.
+func (t *tree) gauge(tt *testing.T, family string) (sum float64) {
+	tt.Helper()
+	families, err := t.registry.Gather()
+	if err != nil {
+		tt.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == family {
+				sum += m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
 }
