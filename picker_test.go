@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-epp/signalbox/actors/prefix"
 	"github.com/signalbox-epp/signalbox/actors/scraper"
 	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
@@ -189,17 +190,21 @@ func (s *told) Tell(m messages.StreamMsg) bool {
 // begin has a request picked for.
 func (s *stand) begin(id messages.RequestID) messages.Port[messages.CycleMsg] {
 	s.t.Helper()
+	return s.beginWith(messages.Request{ID: id, Model: "m", PromptTokens: 10})
+}
+
+func (s *stand) beginWith(r messages.Request) messages.Port[messages.CycleMsg] {
+	s.t.Helper()
 	now, stream := s.System().Now(), &told{}
 	c, ok := s.InForce().Start(messages.RequestArrived{
-		Request: messages.Request{ID: id, Model: "m", PromptTokens: 10}, ArrivedAt: now, Deadline: now.Add(time.Hour),
-		Stream: stream,
+		Request: r, ArrivedAt: now, Deadline: now.Add(time.Hour), Stream: stream,
 	})
 	if !ok {
-		s.t.Fatalf("request %d was refused", id)
+		s.t.Fatalf("request %d was refused", r.ID)
 	}
-	s.await("an answer for "+strconv.Itoa(int(id)), func() bool { return len(*stream) > 0 })
+	s.await("an answer for "+strconv.Itoa(int(r.ID)), func() bool { return len(*stream) > 0 })
 	if _, picked := (*stream)[0].(messages.PickMade); !picked {
-		s.t.Fatalf("request %d was told %+v", id, (*stream)[0])
+		s.t.Fatalf("request %d was told %+v", r.ID, (*stream)[0])
 	}
 	return c
 }
@@ -235,6 +240,54 @@ func TestScrapeIsToldToAllThatCountOnIt(t *testing.T) {
 	}
 	if len(s.turned) != 2 || s.turned[0] != "refused" || s.turned[1] != "" {
 		t.Errorf("turned: %q, want a failure and its end", s.turned)
+	}
+}
+
+// A pod that has the address of one that went begins without what that one had: requests, tokens, prompts. The end of
+// a request of the one before changes nothing of it, and a slot that is given out again is clean.
+func TestAddressOfAPodThatWentBeginsAnew(t *testing.T) {
+	s := newStand(t, 1)
+	s.answer("")
+	blocks := messages.ListOf[uint64](1, 2, 3)
+	held := func(e *endpoints.Endpoint) int {
+		out := make([]int, e.ID.Slot+1)
+		s.Prefixes().Match(blockindex.Prompt{Model: "m", Blocks: blocks}, out)
+		return out[e.ID.Slot]
+	}
+	isNew := func(e *endpoints.Endpoint, when string) {
+		t.Helper()
+		if l := e.Counters(); l.Inflight != 0 || l.Tokens != 0 || l.Since != 0 || held(e) != 0 || e.Picks() != 0 {
+			t.Errorf("%s: %s has %+v, %d blocks, %d picks; want none", when, e.Spec.Name, l, held(e), e.Picks())
+		}
+	}
+	first, again := s.endpoint(), false
+	for version := uint64(2); !again; version++ {
+		before := s.endpoint()
+		request := s.beginWith(messages.Request{
+			ID: messages.RequestID(version), Model: "m", PromptTokens: 48, Blocks: blocks,
+		})
+		s.await("the prompt is known", func() bool { return held(before) == 3 })
+		if before.Inflight() != 1 {
+			t.Fatalf("%s has %d requests, want 1", before.Spec.Name, before.Inflight())
+		}
+		spec := messages.EndpointSpec{
+			Name: "pod-" + strconv.Itoa(int(version)), Namespace: "n", Address: before.Spec.Address,
+		}
+		s.Discovery().Post(messages.EndpointsDiscovered{Version: version, Endpoints: messages.ListOf(spec)})
+		s.await("the next pod", func() bool { return s.endpoint().Spec.Name == spec.Name })
+		next := s.endpoint()
+		if next.ID == before.ID {
+			t.Fatalf("%s is still %v", spec.Name, next.ID)
+		}
+		isNew(next, "while a request of the one before runs")
+		request.Post(messages.ResponseStarted{Status: 200, At: s.System().Now()})
+		request.Post(messages.ResponseEnded{At: s.System().Now(), ResponseBytes: 1})
+		s.await("the request ends", func() bool { return before.Inflight() == 0 })
+		runtimetest.Inspect(s.System()).StepUntil(time.Minute)
+		isNew(next, "after the end of a request of the one before")
+		if again = next.ID.Slot == first.ID.Slot; !again && version > 20 {
+			t.Fatal("the slot is never given out again")
+		}
 	}
 }
 
