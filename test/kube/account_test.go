@@ -15,12 +15,21 @@ import (
 // file system that nobody else has: path, folder, command.
 const inPod = `mount -t tmpfs tmpfs /var/run && mkdir -p "$0" && mount --bind "$1" "$0" && shift && exec "$@"`
 
+// apart is a command by which another one has a view of the file system of its own: in root's hands, or in those of a
+// user, where the kernel lets users have namespaces.
+func apart() []string {
+	if os.Getuid() == 0 {
+		return []string{"unshare", "-m"}
+	}
+	return []string{"unshare", "--map-root-user", "-m"}
+}
+
 // In a pod a picker finds the API server and its namespace, and is known, by the service account of the pod. A token
 // that is refused is read again.
 func TestServiceAccountOfThePod(t *testing.T) {
-	mount := exec.Command("unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/var/run")
+	mount := exec.Command(apart()[0], append(apart()[1:], "mount", "-t", "tmpfs", "tmpfs", "/var/run")...)
 	if out, err := mount.CombinedOutput(); err != nil {
-		t.Skipf("no mounts of its own for a process: %v %s", err, out) //nolint:forbidigo // that takes root, on Linux
+		t.Skipf("no mounts of its own for a process: %v %s", err, out) //nolint:forbidigo // it takes Linux, and more
 	}
 	s := newSpace(t, shared)
 	s.pod("a", "10.0.0.1", vllm, nil)
@@ -50,8 +59,8 @@ func TestServiceAccountOfThePod(t *testing.T) {
 	for _, other := range []string{"KUBECONFIG", "NAMESPACE", "POD_NAME"} {
 		t.Setenv(other, "")
 	}
-	p := startPickerBy(t, []string{"unshare", "-m", "sh", "-c", inPod, "/var/run/secrets/kubernetes.io/serviceaccount",
-		account, signalbox}, "--pool-name", "llama")
+	p := startPickerBy(t, append(apart(), "sh", "-c", inPod, "/var/run/secrets/kubernetes.io/serviceaccount", account,
+		signalbox), "--pool-name", "llama")
 	p.ready(false)
 	eventually(t, "/readyz says why", func() bool { return strings.Contains(p.page("/readyz"), "Unauthorized") })
 	write("token", []byte(token))

@@ -3,8 +3,11 @@
 package app
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -95,6 +98,34 @@ func TestNamespaceOfThePool(t *testing.T) {
 	}
 	if got := parsed(t, "--pool-namespace", "staging").namespace(); got != "staging" {
 		t.Errorf("got %q, want that of the flag", got)
+	}
+}
+
+// inPod runs a command where a container has its service account: the namespace, command.
+const inPod = `mount -t tmpfs tmpfs /var/run && mkdir -p /var/run/secrets/kubernetes.io/serviceaccount &&
+	echo "$0" >/var/run/secrets/kubernetes.io/serviceaccount/namespace && exec "$@"`
+
+// In a pod the namespace is that of its service account, unless something else says one. The test is its own child
+// there.
+func TestNamespaceOfTheServiceAccount(t *testing.T) {
+	if os.Getenv("SIGNALBOX_TEST_IN_POD") != "" {
+		fmt.Println("namespace", parsed(t).namespace())
+		return
+	}
+	apart := []string{"-m", "sh", "-c", inPod, "staging"}
+	if os.Getuid() != 0 {
+		apart = append([]string{"--map-root-user"}, apart...)
+	}
+	if out, err := exec.Command("unshare", append(apart, "true")...).CombinedOutput(); err != nil {
+		t.Skipf("no mounts of its own for a process: %v %s", err, out) //nolint:forbidigo // it takes Linux, and more
+	}
+	for namespace, want := range map[string]string{"": "staging", "prod": "prod"} {
+		child := exec.Command("unshare", append(apart, os.Args[0], "-test.run=^TestNamespaceOfTheServiceAccount$")...)
+		child.Env = append(os.Environ(), "SIGNALBOX_TEST_IN_POD=yes", "NAMESPACE="+namespace)
+		out, err := child.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "namespace "+want+"\n") {
+			t.Errorf("$NAMESPACE %q: %v, %s; want %s", namespace, err, out, want)
+		}
 	}
 }
 
