@@ -44,7 +44,8 @@ func TestForgeRunsWhatEverybodyCan(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"bash .ci/run"}; !slices.Equal(runs, want) {
+	slices.Sort(runs)
+	if want := []string{"bash .ci/run", "bash .ci/run gateway"}; !slices.Equal(runs, want) {
 		t.Errorf("it runs %q, want %q alone: checks belong into the Makefile", runs, want)
 	}
 	mod, err := os.ReadFile("../../go.mod")
