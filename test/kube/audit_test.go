@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,25 +21,97 @@ type right struct {
 	used            bool
 }
 
+// rights are those of one account, and what it may get that is no resource.
+type rights struct {
+	inNamespace, inCluster []*right
+	path                   string // "" = none
+}
+
 // rightsOfTheRoles are those of the reference's roles that Signalbox uses without --events.
 // deploy/docs/kubernetes.md names them.
-func rightsOfTheRoles() (inNamespace, inCluster []*right) {
+func rightsOfTheRoles() (r rights) {
 	read := []string{"get", "list", "watch"}
-	inNamespace = []*right{
+	r.inNamespace = []*right{
 		{resource: "pods", verbs: read}, {group: poolGroup, resource: "inferencepools", verbs: read},
 		{group: "coordination.k8s.io", resource: "leases", verbs: []string{"get", "create", "update"}},
 	}
 	for _, group := range []string{"llm-d.ai", "inference.networking.x-k8s.io"} {
 		for _, resource := range []string{"inferenceobjectives", "inferencemodelrewrites"} {
-			inNamespace = append(inNamespace, &right{group: group, resource: resource, verbs: read})
+			r.inNamespace = append(r.inNamespace, &right{group: group, resource: resource, verbs: read})
 		}
 	}
 	create := []string{"create"}
-	inCluster = []*right{
+	r.inCluster = []*right{
 		{group: "authentication.k8s.io", resource: "tokenreviews", verbs: create},
 		{group: "authorization.k8s.io", resource: "subjectaccessreviews", verbs: create},
 	}
-	return inNamespace, inCluster
+	return r
+}
+
+// rightsOfAStandalone are those of a picker that has a selector of its own, and watches the objects that its
+// configuration names. Which these are it finds at the path of their group, which every account may get.
+func rightsOfAStandalone() rights {
+	read := []string{"list", "watch"}
+	return rights{
+		inNamespace: []*right{{resource: "pods", verbs: read}, {group: hintGroup, resource: "hints", verbs: read}},
+		inCluster:   []*right{{group: hintGroup, resource: "costs", verbs: read}},
+		path:        "/apis/" + hintGroup + "/v1",
+	}
+}
+
+// watching has objects watched in the namespace, hints, and others that have none, costs.
+const watching = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins:
+- {type: k8s-notification-source, name: hints, parameters: {group: hints.example.com, version: v1, kind: Hint}}
+- {type: k8s-notification-source, name: costs, parameters: {group: hints.example.com, version: v1, kind: Cost}}
+- {type: json-extractor, name: a, parameters: {attributes: [{name: example.com/a, field: "{endpoint}.spec.cost"}]}}
+- {type: json-extractor, name: b, parameters: {attributes: [{name: example.com/b, field: "{endpoint}.spec.cost"}]}}
+- {type: endpoint-attribute-scorer, name: by-a, parameters: {attributeKey: example.com/a}}
+- {type: endpoint-attribute-scorer, name: by-b, parameters: {attributeKey: example.com/b}}
+dataLayer:
+  injectDefaults: false
+  sources:
+  - {pluginRef: hints, extractors: [{pluginRef: a}]}
+  - {pluginRef: costs, extractors: [{pluginRef: b}]}
+`
+
+// standalone starts a picker with the rights of a standalone one, a cache and objects to watch, and waits until it
+// knows these.
+func (s *space) standalone(has rights) *picker {
+	s.t.Helper()
+	for resource, kind := range map[string]string{"hints": "Hint", "costs": "Cost"} {
+		definition := looseDefinitionOf(hintGroup, kind, resource, looseVersion("v1", true))
+		if resource == "costs" {
+			definition["spec"].(object)["scope"] = "Cluster"
+		}
+		if err := s.defineOne(definition, "v1"); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	token := s.user("standalone")
+	for _, r := range has.inNamespace {
+		s.grantTo("standalone", r.group, r.resource, r.verbs...)
+	}
+	for _, r := range has.inCluster {
+		s.clusterGrant("standalone", object{
+			"apiGroups": []string{r.group}, "resources": []string{r.resource}, "verbs": r.verbs,
+		})
+	}
+	folder := s.t.TempDir()
+	file := filepath.Join(folder, "config.yaml")
+	if err := os.WriteFile(file, []byte(watching), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	s.pod("b", "10.0.0.2", vllm, nil)
+	s.hint("b", 1)
+	p := startPicker(s.t, "--kubeconfig", s.kubeconfigOf(s.t, token), "--pool-namespace", s.name,
+		"--endpoint-selector", "app=vllm", "--endpoint-target-ports", "8000",
+		"--discovery-cache", filepath.Join(folder, "cache.json"), "--config-file", file)
+	p.goesTo("10.0.0.2:8000")
+	s.hint("a", 0)
+	p.goesTo("10.0.0.1:8000")
+	return p
 }
 
 // auditEvent is what the API server writes of one call.
@@ -61,8 +134,8 @@ func auditedCluster(t *testing.T) (c *cluster, log string) {
 	return newCluster(t, "--audit-policy-file="+policy, "--audit-log-path="+log), log
 }
 
-// auditEvents returns the calls of a user, and those of a program that says that it is signalbox.
-func auditEvents(t *testing.T, log, user string) (all []auditEvent) {
+// auditEvents returns the calls of accounts, and those of a program that says that it is signalbox.
+func auditEvents(t *testing.T, log string, accounts ...string) (all []auditEvent) {
 	t.Helper()
 	text, err := os.ReadFile(log)
 	if err != nil {
@@ -75,7 +148,7 @@ func auditEvents(t *testing.T, log, user string) (all []auditEvent) {
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			t.Fatalf("%v: %s", err, lines.Text())
 		}
-		if e.User.Username == user || strings.HasPrefix(e.UserAgent, "signalbox") {
+		if slices.Contains(accounts, e.User.Username) || strings.HasPrefix(e.UserAgent, "signalbox") {
 			all = append(all, e)
 		}
 	}
@@ -85,12 +158,13 @@ func auditEvents(t *testing.T, log, user string) (all []auditEvent) {
 	return all
 }
 
-// With the rights of the roles, and no others, two pickers do all that they can, and make no call beyond them.
+// With the rights of the roles, and no others, two pickers do all that they can, and make no call beyond them. Neither
+// does a third, with a selector of its own, a cache and objects that its configuration names, beyond its fewer ones.
 func TestCallsStayWithinTheRoles(t *testing.T) {
 	c, log := auditedCluster(t)
 	s := newSpace(t, c)
-	inNamespace, inCluster := rightsOfTheRoles()
-	for _, r := range inNamespace[3:] {
+	all := rightsOfTheRoles()
+	for _, r := range all.inNamespace[3:] {
 		kind := map[string]string{
 			"inferenceobjectives": "InferenceObjective", "inferencemodelrewrites": "InferenceModelRewrite",
 		}[r.resource]
@@ -98,46 +172,64 @@ func TestCallsStayWithinTheRoles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	inNamespace = append(inNamespace, &right{resource: "events", verbs: []string{"create"}})
+	all.inNamespace = append(all.inNamespace, &right{resource: "events", verbs: []string{"create"}})
 	token := s.user("picker")
-	for _, r := range inNamespace {
+	for _, r := range all.inNamespace {
 		s.grant(r.group, r.resource, r.verbs...)
 	}
 	s.reviewer()
 	reader, _ := s.reader("reader", "/metrics")
-	user := "system:serviceaccount:" + s.name + ":picker"
+	accounts := map[string]rights{
+		"system:serviceaccount:" + s.name + ":picker":     all,
+		"system:serviceaccount:" + s.name + ":standalone": rightsOfAStandalone(),
+	}
+	users := slices.Collect(maps.Keys(accounts))
 	remains := playAll(t, s, s.kubeconfigOf(t, token), reader)
-	before := len(auditEvents(t, log, user))
+	alone := s.standalone(accounts["system:serviceaccount:"+s.name+":standalone"])
+	before := len(auditEvents(t, log, users...))
 	outlive(s, remains, reader)
+	alone.counts("signalbox_discovery_stale_seconds", func(n float64) bool { return n == 0 })
 
-	for i, e := range auditEvents(t, log, user) {
+	for i, e := range auditEvents(t, log, users...) {
+		has, known := accounts[e.User.Username]
 		// An API server that starts does not know the roles yet, and forbids everything for a moment.
-		if e.User.Username != user || e.ResponseStatus.Code == http.StatusForbidden && i < before {
+		if !known || e.ResponseStatus.Code == http.StatusForbidden && i < before {
 			t.Errorf("%s %s as %s: %d", e.Verb, e.RequestURI, e.User.Username, e.ResponseStatus.Code)
 		}
-		if e.ObjectRef == nil || e.ObjectRef.Subresource != "" {
-			t.Errorf("%s %s: want a resource", e.Verb, e.RequestURI)
-			continue
-		}
-		among := inCluster
-		if e.ObjectRef.Namespace == s.name {
-			among = inNamespace
-		}
-		at := slices.IndexFunc(among, func(r *right) bool {
-			return r.group == e.ObjectRef.APIGroup && r.resource == e.ObjectRef.Resource &&
-				slices.Contains(r.verbs, e.Verb)
-		})
-		if at < 0 {
-			t.Errorf("%s %s is beyond the roles", e.Verb, e.RequestURI)
-			continue
-		}
-		among[at].used = true
+		has.uses(t, s, e)
 	}
-	for _, r := range append(inNamespace, inCluster...) {
-		if !r.used {
-			t.Errorf("no call for %s.%s was seen: the right is needless, or the log is not whole", r.resource, r.group)
+	for user, has := range accounts {
+		for _, r := range append(has.inNamespace, has.inCluster...) {
+			if !r.used {
+				t.Errorf("%s: no call for %s.%s was seen: the right is needless, or the log is not whole", user,
+					r.resource, r.group)
+			}
 		}
 	}
+}
+
+// uses checks that a call is within the rights, and notes which it uses.
+func (r rights) uses(t *testing.T, s *space, e auditEvent) {
+	t.Helper()
+	if e.ObjectRef == nil && e.Verb == "get" && r.path != "" && e.RequestURI == r.path {
+		return
+	}
+	if e.ObjectRef == nil || e.ObjectRef.Subresource != "" {
+		t.Errorf("%s %s as %s: want a resource", e.Verb, e.RequestURI, e.User.Username)
+		return
+	}
+	among := r.inCluster
+	if e.ObjectRef.Namespace == s.name {
+		among = r.inNamespace
+	}
+	at := slices.IndexFunc(among, func(r *right) bool {
+		return r.group == e.ObjectRef.APIGroup && r.resource == e.ObjectRef.Resource && slices.Contains(r.verbs, e.Verb)
+	})
+	if at < 0 {
+		t.Errorf("%s %s as %s is beyond the roles", e.Verb, e.RequestURI, e.User.Username)
+		return
+	}
+	among[at].used = true
 }
 
 // playAll has two pickers do what they can: objects come and go, the metrics port is read, the leader ends. It returns

@@ -28,7 +28,12 @@ func (s *space) tokenOf(name string) string {
 // grant gives the service account picker rights to resources of its namespace: by default to read them.
 func (s *space) grant(group, resource string, verbs ...string) {
 	s.t.Helper()
-	const name = "picker"
+	s.grantTo("picker", group, resource, verbs...)
+}
+
+// grantTo is grant for another service account.
+func (s *space) grantTo(name, group, resource string, verbs ...string) {
+	s.t.Helper()
 	if verbs == nil {
 		verbs = []string{"get", "list", "watch"}
 	}
