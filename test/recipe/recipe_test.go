@@ -121,7 +121,8 @@ func TestRecipeForAScorer(t *testing.T) {
 		}
 		cmd := exec.CommandContext(t.Context(), "bash", "-eux", "-c", b.text)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -ldflags=-w") // which links faster
+		// Without symbols it links faster. Without paths and cgo, what was compiled for another copy or a release is used.
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -ldflags=-w -trimpath")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
