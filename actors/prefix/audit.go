@@ -27,7 +27,7 @@ import (
 // Servers evict what they used the longest time ago, as the index does. So a miss means that all that was used before
 // the lost prompt is lost, too. Misses without such a hit between them mean that all is.
 //
-// Three misses which no single loss explains, because the server computed each of the prompts after the miss before,
+// Two misses which no single loss explains, because the server computed the prompt of the second after the first,
 // say that it drifts: it does not find again what it computes. Its chat template may put the time before every prompt,
 // or its cache be too small for any to stay. Such a miss is one of a prompt that the index held nearly whole, so that
 // few tokens do not explain it: what is left of it has fewer bytes. A server that drifts gets no credit: all that is
@@ -93,7 +93,7 @@ const (
 	missesOfOlder = 2
 	missesOfAll   = 6
 	answersOfAll  = 12
-	lossesOfDrift = 3 // one after the other
+	lossesOfDrift = 2 // one after the other
 )
 
 // leastTokens is how many tokens a prompt must have in the index to be audited: with fewer, the last block of a server
@@ -205,7 +205,7 @@ func (a *audits) judge(p *placement, m messages.ReportedPrompt, blockTokens int)
 		v.drop = all
 	}
 	if v.drifts = of.is(); v.drifts {
-		v.drop = math.MaxUint64
+		v.drop, of.misses = math.MaxUint64, 0 // nothing is left that was used before the row
 	}
 	return v
 }
@@ -216,7 +216,8 @@ func (p *placement) sure(m messages.ReportedPrompt) int {
 	if m.Media > 0 || !m.CachedKnown {
 		return 0
 	}
-	return max(m.PromptTokens-(p.prompt.Blocks.Len()+1-p.expected.blocks)*mostPerBlock, 0)
+	held := p.expected.blocks
+	return min(max(m.PromptTokens-(p.prompt.Blocks.Len()+1-held)*mostPerBlock, 0), held*mostPerBlock)
 }
 
 // reported notes in what form an answer reports cached tokens. It returns whether the answer does.
@@ -305,6 +306,6 @@ func (of *audit) all() uint64 {
 	first := of.first
 	// A form of answers that has told of none by a 0 would tell of some, too.
 	*of = audit{generation: of.generation, perBlock: firstPerBlock, reports: of.reports & of.zeros, zeros: of.zeros,
-		drift: of.drift}
+		grain: of.grain, drift: of.drift}
 	return first - 1
 }

@@ -156,25 +156,25 @@ func TestLostCacheIsNoticedWithin20Requests(t *testing.T) {
 	}
 }
 
+func drawn(a *audited, _ int) int  { return a.chance.IntN(a.talks) }
+func inTurn(a *audited, i int) int { return i % a.talks }
+
 // A server begins to render prompts otherwise each time, from some block on. Within 20 requests it has no wrong credit,
-// and gets none until it finds again what it computed. Then the credit is back.
+// and gets none until it finds again what it computed. Then the credit is back, and the next loss is noticed, too.
 func TestDriftIsNoticedWithin20Requests(t *testing.T) {
-	const talks = 8
 	for name, c := range map[string]struct {
-		kept, tokens int
-		next         func(a *audited, i int) int
+		kept, tokens, talks int
+		next                func(a *audited, i int) int
 	}{
-		"in front":        {0, 64, func(_ *audited, i int) int { return i % talks }},
-		"in front, drawn": {0, 64, func(a *audited, _ int) int { return a.chance.IntN(talks) }},
-		"few tokens":      {0, 32, func(_ *audited, i int) int { return i % talks }},
-		"one talk":        {0, 64, func(*audited, int) int { return 0 }},
-		"behind the system's": {systemBlocks, 64,
-			func(a *audited, _ int) int { return a.chance.IntN(talks) }},
-		"behind the system's, new ones in between": {systemBlocks, 64,
-			func(_ *audited, i int) int { return i/2%4 + i%2*1000*(i+1) }},
+		"in front":              {0, 64, 8, inTurn},
+		"in front, drawn":       {0, 64, 40, drawn},
+		"few tokens":            {0, 32, 8, inTurn},
+		"one talk":              {0, 64, 8, func(*audited, int) int { return 0 }},
+		"behind the system's":   {systemBlocks, 64, 40, drawn},
+		"with new ones between": {systemBlocks, 64, 8, func(_ *audited, i int) int { return i/2%4 + i%2*1000*(i+1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newAudited(t, server{room: 1 << 20, reports: true, tokens: c.tokens}, talks)
+			a := newAudited(t, server{room: 1 << 20, reports: true, tokens: c.tokens}, c.talks)
 			a.server.drifts, a.server.kept = true, c.kept
 			drifts := func() bool { return a.servers.Snapshot().ByID(a1).Prefix().Drifts }
 			asked, noticed := 0, 0
@@ -196,12 +196,19 @@ func TestDriftIsNoticedWithin20Requests(t *testing.T) {
 			}
 			a.server.drifts = false
 			for range 2 {
-				for n := range talks {
+				for n := range c.talks {
 					a.asks(n)
 				}
 			}
-			if all, wrong := a.credit(); drifts() || wrong != 0 || all != talks*(systemBlocks+talkBlocks) {
+			if all, wrong := a.credit(); drifts() || wrong != 0 || all != c.talks*(systemBlocks+talkBlocks) {
 				t.Errorf("once it finds all again: %d blocks, %d of them wrong, drifts: %t", all, wrong, drifts())
+			}
+			a.server.holds = nil
+			for i := range 20 {
+				a.asks(drawn(a, i))
+			}
+			if _, wrong := a.credit(); wrong != 0 {
+				t.Errorf("20 requests after a loss %d blocks are wrong", wrong)
 			}
 		})
 	}
