@@ -29,14 +29,14 @@ var bodies = sync.Pool{New: func() any { b := make([]byte, 0, 64<<10); return &b
 
 var errNoTurn = errors.New("no turn within the timeout: too many fetches at once")
 
-// newClient returns a client that verifies certificates against the system's roots or, with anyCertificate, not at
-// all. It keeps connections, asks for no compression (model servers do not compress, and unpacking costs), uses no
-// proxy, and follows redirects to the same host only.
-func newClient(cfg Config, anyCertificate bool) *http.Client {
+// newClient returns a client that verifies certificates as a configuration says. It keeps connections, asks for no
+// compression (model servers do not compress, and unpacking costs), uses no proxy, and follows redirects to the same
+// host only.
+func newClient(cfg Config, config *tls.Config) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			DialContext:            (&net.Dialer{Timeout: cfg.Timeout}).DialContext,
-			TLSClientConfig:        &tls.Config{InsecureSkipVerify: anyCertificate},
+			TLSClientConfig:        config,
 			TLSHandshakeTimeout:    cfg.Timeout,
 			DisableCompression:     true,
 			MaxIdleConnsPerHost:    2,
@@ -67,7 +67,7 @@ func (f *Fetcher) get(page Page, of messages.Address, within *bounds, body *[]by
 		return err
 	}
 	defer func() { <-within.turns }()
-	return f.getFrom(ctx, address, page.AnyCertificate, within.bytes, body)
+	return f.getFrom(ctx, address, page.trust(), within.bytes, body)
 }
 
 // turn waits until there is room in turns, and takes it.
@@ -85,16 +85,16 @@ func (f *Fetcher) turn(ctx context.Context, turns chan struct{}) error {
 
 // getFrom reads what is at an address into body, within the limit in bytes.
 func (f *Fetcher) getFrom(
-	ctx context.Context, address string, anyCertificate bool, limit int64, body *[]byte,
+	ctx context.Context, address string, by trust, limit int64, body *[]byte,
 ) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("User-Agent", "signalbox")
-	client := f.verifying
-	if anyCertificate {
-		client = f.trusting
+	client, err := f.client(by)
+	if err != nil {
+		return err
 	}
 	answer, err := client.Do(req)
 	if err != nil {
@@ -106,6 +106,17 @@ func (f *Fetcher) getFrom(
 		return fmt.Errorf("status %d", answer.StatusCode)
 	}
 	return readAll(answer.Body, answer.ContentLength, limit, body)
+}
+
+// client returns the client that believes these servers.
+func (f *Fetcher) client(by trust) (*http.Client, error) {
+	switch {
+	case len(by.files()) > 0:
+		return f.others.of(by, f.cfg, time.Now())
+	case by.anyCertificate:
+		return f.trusting, nil
+	}
+	return f.verifying, nil
 }
 
 // readAll reads from into body, which it overwrites. announced is its length; -1 = it is not known.

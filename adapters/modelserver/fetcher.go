@@ -3,6 +3,7 @@ package modelserver
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -122,6 +123,10 @@ type Page struct {
 	Path           string
 	Port           int  // 0 = the endpoint's own
 	AnyCertificate bool // with https: accept any certificate; false = verify it against the system's roots
+
+	// With https, files that are read anew when they change, in PEM:
+	CAFile                   string // certificates in place of the system's roots, unless any is accepted
+	CertificateFile, KeyFile string // the certificate to show; both or none
 }
 
 func (c Config) withDefaults() Config {
@@ -175,6 +180,7 @@ type Fetcher struct {
 	pages                       atomic.Pointer[reading] // in force; each fetch takes it once
 	verifying                   *http.Client
 	trusting                    *http.Client // accepts any certificate
+	others                      clients      // of pages that name files of certificates
 	metricsBounds, modelsBounds bounds
 	ctx                         context.Context
 	cancel                      context.CancelFunc
@@ -259,7 +265,8 @@ func NewFetcher(cfg Config) (*Fetcher, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	f := &Fetcher{cfg: cfg, verifying: newClient(cfg, false), trusting: newClient(cfg, true),
+	f := &Fetcher{cfg: cfg, verifying: newClient(cfg, &tls.Config{}),
+		trusting:      newClient(cfg, &tls.Config{InsecureSkipVerify: true}),
 		metricsBounds: bounds{make(chan struct{}, cfg.Concurrent), cfg.PageBytes},
 		modelsBounds:  bounds{make(chan struct{}, cfg.Concurrent), cfg.ListBytes}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
@@ -328,6 +335,7 @@ func (f *Fetcher) Close() {
 	f.running.Wait()
 	f.verifying.CloseIdleConnections()
 	f.trusting.CloseIdleConnections()
+	f.others.close()
 }
 
 func (f *Fetcher) run(fetch func() messages.ScraperMsg, to messages.Port[messages.ScraperMsg]) bool {

@@ -57,7 +57,7 @@ func (f *Fetcher) read(ctx context.Context, p *Further, limit int64) (contents, 
 	if p.File != "" {
 		err = readFile(p.File, limit, body)
 	} else {
-		err = f.getFrom(ctx, p.URL, p.Page.AnyCertificate, limit, body)
+		err = f.getFrom(ctx, p.URL, p.Page.trust(), limit, body)
 	}
 	if err != nil {
 		return contents{}, err

@@ -108,6 +108,10 @@ type Source struct {
 	Interval           time.Duration // between two readings; 0 = not set here
 	InsecureSkipVerify bool          // with https any certificate is accepted
 
+	// Files, with https; "" = none:
+	CACertPath                    string // certificates in place of the system's roots
+	ClientCertPath, ClientKeyPath string // the certificate to show
+
 	Select map[string]string // labels that an endpoint must have to be asked; none = all are
 }
 

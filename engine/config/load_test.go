@@ -164,8 +164,8 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 	want := &Config{
 		Discovery: Discovery{Path: "endpoints.yaml", Watch: true,
 			At: strictyaml.Problem{Line: 5, Path: "plugins[0].parameters.path"}},
-		Metrics:         Source{true, "https", "/stats", 9000, 250 * time.Millisecond, true, nil},
-		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false, nil},
+		Metrics:         Source{true, "https", "/stats", 9000, 250 * time.Millisecond, true, "", "", "", nil},
+		Models:          Source{true, "http", "/v1/models", 0, 5 * time.Second, false, "", "", "", nil},
 		ModelList:       "models-data-source",
 		EngineLabelKeys: []string{"engine"},
 		Trust:           Trust{By: TrustHeader, Headers: trustHeaders},

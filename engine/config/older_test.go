@@ -328,6 +328,43 @@ func TestOldestFilesMayHaveUnknownParameters(t *testing.T) {
 	}
 }
 
+// Certificates of pages are in force; of the page of another source, too.
+func TestSourcesHaveCertificates(t *testing.T) {
+	got, err := Load([]byte(newHead+`
+plugins:
+- type: metrics-data-source
+  parameters: {scheme: https, insecureSkipVerify: false, caCertPath: /ca, clientCertPath: /crt, clientKeyPath: /key,
+    families: [a]}
+- type: models-data-source
+  parameters: {scheme: https, caCertPath: /ca}
+- type: queue-scorer
+dataLayer:
+  sources: [{pluginRef: metrics-data-source}, {pluginRef: models-data-source}]
+`), three)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := got.Metrics
+	if m.InsecureSkipVerify || m.CACertPath != "/ca" || m.ClientCertPath != "/crt" || m.ClientKeyPath != "/key" {
+		t.Errorf("got %+v, want /ca, /crt and /key", m)
+	}
+	want := "plugins[0].parameters.families: has no effect; " +
+		"plugins[1].parameters.caCertPath: has no effect while insecureSkipVerify is true"
+	var said []string
+	for _, w := range got.Warnings {
+		said = append(said, w.Path+": "+w.Text)
+	}
+	if strings.Join(said, "; ") != want {
+		t.Errorf("warned %q, want %q", said, want)
+	}
+	for _, half := range []string{"clientCertPath", "clientKeyPath"} {
+		_, err := Load([]byte(newHead+"plugins: [{type: metrics-data-source, parameters: {"+half+": /x}}]"), three)
+		if err == nil || !strings.Contains(err.Error(), ": missing beside "+half) {
+			t.Errorf("%s alone: got %v, want that the other one is missing", half, err)
+		}
+	}
+}
+
 func TestOlderFilesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"a handler of older files without its profiles": {newHead + "plugins: [{type: pd-profile-handler}]",

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,8 +12,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/signalbox-epp/signalbox/engine/clip"
-	"github.com/signalbox-epp/signalbox/engine/points"
-	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
 // others maps the types of plugins that are built into the server to their parameters with defaults. What they
@@ -33,7 +30,7 @@ var others = map[string]func() any{
 	"inflight-load-producer": func() any { return &InflightLoad{OutputRatio: 1.5, SyncCrossReplicaState: true} },
 	"json-extractor":         func() any { return new(JSONExtractor) },
 	"metrics-data-source": func() any {
-		return &MetricsSource{HTTPSource{Scheme: "http", Path: "/metrics", InsecureSkipVerify: true}}
+		return &MetricsSource{HTTPSource: HTTPSource{Scheme: "http", Path: "/metrics", InsecureSkipVerify: true}}
 	},
 	"models-responder":      func() any { return new(ModelsResponder) },
 	"models-data-extractor": func() any { return new(ModelsExtractor) },
@@ -122,23 +119,38 @@ type HTTPSource struct {
 	Path string `json:"path"`
 	// Port is where the page is, 1 to 65535; 0 or absent = the endpoint's own port.
 	Port int `json:"port"`
-	// InsecureSkipVerify accepts any certificate; false = only those that the system's roots vouch for.
+	// InsecureSkipVerify accepts any certificate; false = only those that caCertPath or the system's roots vouch for.
 	InsecureSkipVerify bool `json:"insecureSkipVerify"`
-	// CACertPath is a file of certificates that are trusted.
-	CACertPath string `json:"caCertPath" effect:"none"`
-	// ClientCertPath is a file with the certificate to show.
-	ClientCertPath string `json:"clientCertPath" effect:"none"`
-	// ClientKeyPath is a file with the key of that certificate.
-	ClientKeyPath string `json:"clientKeyPath" effect:"none"`
+	// CACertPath is a file of certificates that are trusted in place of the system's roots, in PEM. It has no effect
+	// while insecureSkipVerify is true. A file that changes is read anew within ten seconds.
+	CACertPath string `json:"caCertPath"`
+	// ClientCertPath is a file with the certificate to show, in PEM.
+	ClientCertPath string `json:"clientCertPath"`
+	// ClientKeyPath is a file with the key of that certificate, in PEM.
+	ClientKeyPath string `json:"clientKeyPath"`
 	// Interval is the time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics
 	// page, 30s for the model list, 1s for a document of the whole pool. A page or document is read the second time
 	// after a random part of it, so that endpoints which came together are not read together.
 	Interval time.Duration `json:"interval"`
 }
 
+// Adapt says which files have no effect.
+func (p *HTTPSource) Adapt() (warnings []error) {
+	if p.CACertPath != "" && p.InsecureSkipVerify {
+		warnings = append(warnings, errors.New("caCertPath: has no effect while insecureSkipVerify is true"))
+	}
+	return warnings
+}
+
 // Validate returns which parameters are out of range.
 func (p *HTTPSource) Validate() error {
 	var errs []error
+	if p.ClientCertPath != "" && p.ClientKeyPath == "" {
+		errs = append(errs, errors.New("clientKeyPath: missing beside clientCertPath"))
+	}
+	if p.ClientKeyPath != "" && p.ClientCertPath == "" {
+		errs = append(errs, errors.New("clientCertPath: missing beside clientKeyPath"))
+	}
 	if p.Scheme != "http" && p.Scheme != "https" {
 		errs = append(errs, fmt.Errorf("scheme: got %q, want http or https", clip.Value(p.Scheme)))
 	}
@@ -157,13 +169,18 @@ func (p *HTTPSource) Validate() error {
 // page returns the parameters as a Source that is read.
 func (p *HTTPSource) page(of map[string]string) Source {
 	return Source{Select: of, Enabled: true, Scheme: p.Scheme, Path: p.Path, Port: p.Port, Interval: p.Interval,
-		InsecureSkipVerify: p.InsecureSkipVerify}
+		InsecureSkipVerify: p.InsecureSkipVerify, CACertPath: p.CACertPath, ClientCertPath: p.ClientCertPath,
+		ClientKeyPath: p.ClientKeyPath}
 }
 
 // MetricsSource is a metrics page of every model server, or of those that its entry in dataLayer.sources selects. One
 // is read whether or not it is named, unless dataLayer.injectDefaults is false. There may be further ones with names of
 // their own: each has its own turns, and its attributes are as old as its own last answer.
-type MetricsSource struct{ HTTPSource }
+type MetricsSource struct {
+	HTTPSource
+	// Families are the metrics of the page that are read. Here these are always those that plugins need alone.
+	Families []string `json:"families" effect:"warning"`
+}
 
 func (p *MetricsSource) place() *HTTPSource { return &p.HTTPSource }
 
@@ -466,31 +483,4 @@ func (p *InflightLoad) Validate() error {
 		errs = append(errs, fmt.Errorf("maxEstimatedOutputTokens: got %d, want 0 or more", *n))
 	}
 	return errors.Join(errs...)
-}
-
-// Tokens that are expected in answers of which an outlen-bucket says how long they are.
-const (
-	shortTokens = 100
-	longTokens  = 4096
-)
-
-// output returns how many tokens are expected in the answer to a request. bucket says how long it is; nil = none does.
-func (p *InflightLoad) output(of schedule.Request, bucket *points.OutputLength) int {
-	n := int(min(p.OutputRatio*float64(of.PromptTokens()), math.MaxInt32))
-	if bucket != nil {
-		switch bucket.Length(of) {
-		case points.LongAnswer:
-			n = longTokens
-		case points.ShortAnswer:
-			n = shortTokens
-		case points.UnknownLength:
-		}
-	}
-	if limit := of.OutputTokens(); limit > 0 {
-		n = min(n, limit)
-	}
-	if p.MaxEstimatedOutputTokens != nil {
-		n = min(n, *p.MaxEstimatedOutputTokens)
-	}
-	return n
 }

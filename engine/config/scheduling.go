@@ -256,6 +256,33 @@ func (l *loader) countOutput() {
 	l.config.Plan.CountOutput(func(of schedule.Request) int { return load.output(of, bucket) })
 }
 
+// Tokens that are expected in answers of which an outlen-bucket says how long they are.
+const (
+	shortTokens = 100
+	longTokens  = 4096
+)
+
+// output returns how many tokens are expected in the answer to a request. bucket says how long it is; nil = none does.
+func (p *InflightLoad) output(of schedule.Request, bucket *points.OutputLength) int {
+	n := int(min(p.OutputRatio*float64(of.PromptTokens()), math.MaxInt32))
+	if bucket != nil {
+		switch bucket.Length(of) {
+		case points.LongAnswer:
+			n = longTokens
+		case points.ShortAnswer:
+			n = shortTokens
+		case points.UnknownLength:
+		}
+	}
+	if limit := of.OutputTokens(); limit > 0 {
+		n = min(n, limit)
+	}
+	if p.MaxEstimatedOutputTokens != nil {
+		n = min(n, *p.MaxEstimatedOutputTokens)
+	}
+	return n
+}
+
 // emits lists the plugin types that emit attributes. Those of the core-metrics-extractor come from metrics pages.
 var emits = map[string][]attributes.Attribute{
 	"core-metrics-extractor": {

@@ -153,7 +153,8 @@ func notScraped(cfg *config.Config) string {
 }
 
 func pageOf(s config.Source) modelserver.Page {
-	return modelserver.Page{Scheme: s.Scheme, Path: s.Path, Port: s.Port, AnyCertificate: s.InsecureSkipVerify}
+	return modelserver.Page{Scheme: s.Scheme, Path: s.Path, Port: s.Port, AnyCertificate: s.InsecureSkipVerify,
+		CAFile: s.CACertPath, CertificateFile: s.ClientCertPath, KeyFile: s.ClientKeyPath}
 }
 
 // turned logs that the metrics of an endpoint cannot be read, or can be read again: then failure is "".
