@@ -121,7 +121,7 @@ func TestRecipeForAScorer(t *testing.T) {
 		}
 		cmd := exec.CommandContext(t.Context(), "bash", "-eux", "-c", b.text)
 		cmd.Dir = dir
-		// Without symbols it links faster. Without paths and cgo, what was compiled for another copy or a release is used.
+		// Without symbols it links faster. Without paths and cgo, it uses what was compiled for another copy.
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -ldflags=-w -trimpath")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
