@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,10 +110,52 @@ func (d *Discovery) Run(ctx context.Context, to messages.Port[messages.PoolMsg])
 	d.life.Run(ctx, func(ctx context.Context) {
 		d.out.to = to
 		defer d.client.http.CloseIdleConnections()
-		defer d.running.Wait()
-		d.loop(ctx)
+		for pause := restartAfter; ; pause = min(2*pause, mostRestartAfter) {
+			err := d.loopOnce(ctx)
+			if err == nil {
+				return
+			}
+			d.reset(err)
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+		}
 	})
 }
+
+// loopOnce runs the loop until ctx is done, which is no error, or until it panics.
+func (d *Discovery) loopOnce(ctx context.Context) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer d.running.Wait()
+	defer cancel()
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("discovery has panicked, and begins anew: %v", cause)
+			d.metrics.errors.WithLabelValues("", "panic").Inc()
+			if d.cfg.Problem != nil {
+				d.cfg.Problem(fmt.Errorf("%w\n%s", err, debug.Stack()))
+			}
+		}
+	}()
+	d.loop(ctx)
+	return nil
+}
+
+// reset has the loop begin anew after a panic. The set that the pool took last stays, and what is known of the
+// InferencePool and of the objects beside it.
+func (d *Discovery) reset(err error) {
+	d.problems = newProblems(d.cfg.Problem, d.metrics)
+	d.problems.set(aboutPanic, &problem{reason: aboutPanic, text: err.Error(), since: time.Now(), needed: true,
+		stale: true})
+	d.noteLack()
+	d.pool.follower, d.pods, d.out.dirty = nil, podView{}, false
+	d.objects.by = nil
+}
+
+// aboutPanic is what the problem is about that the loop has panicked.
+const aboutPanic = "panic"
 
 // Close ends Run and waits for it.
 func (d *Discovery) Close() { d.life.Close() }
@@ -122,6 +165,9 @@ const (
 	settle = 5 * time.Millisecond
 	// askAgain is how soon a pool that refused a set is told again.
 	askAgain = 50 * time.Millisecond
+	// restartAfter is how long a loop that has panicked pauses. It doubles each time, up to mostRestartAfter.
+	restartAfter     = 100 * time.Millisecond
+	mostRestartAfter = 30 * time.Second
 	// repeatEvery is how often the set is told again, to a pool that lost it in a restart.
 	repeatEvery = 30 * time.Second
 )
@@ -139,9 +185,12 @@ func (d *Discovery) loop(ctx context.Context) {
 			waits = true
 		}
 	}
-	d.startFromCache()
-	schedule(askAgain)
+	if d.out.version == 0 {
+		d.startFromCache()
+		schedule(askAgain)
+	}
 	d.begin(ctx)
+	d.wantObjects(ctx, d.objects.asked) // after a panic
 	d.noteLack()
 	for {
 		select {
@@ -191,7 +240,7 @@ func (d *Discovery) take(ctx context.Context, w word) {
 	about := w.follower.source.of.call(w.verb)
 	switch {
 	case w.kind == failed && view != nil && reasonOf(w.err) == "not-found":
-		d.notInstalled(about, view)
+		d.notInstalled(about, w.follower.source.of, view, w.err)
 	case w.kind == failed:
 		d.problems.note(about, w.follower.source.of, fmt.Errorf("%w; endpoints that stay in force: %d", w.err,
 			len(d.out.set)))
@@ -216,7 +265,7 @@ func (d *Discovery) noteLack() {
 	case !d.pool.there:
 		text = "there is no " + pool
 	case d.pool.target == nil:
-		text = pool + " makes no sense"
+		text = pool + " is invalid"
 	case !d.out.known:
 		text = "the pods of namespace " + d.cfg.Namespace + " are not known yet"
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/client-go/rest"
+
+	"github.com/signalbox-epp/signalbox/adapters/discovery"
 )
 
 func inPool() Config { return Config{Pool: Pool{Name: "llama", Group: DefaultGroup}} }
@@ -133,13 +135,13 @@ func TestPoolThatComesLaterGoesAndComesAgain(t *testing.T) {
 	}
 }
 
-// A version of the pool that makes no sense changes nothing, and is named with its field.
-func TestPoolThatMakesNoSense(t *testing.T) {
+// A version of the pool that is invalid changes nothing, and is named with its field.
+func TestInvalidPool(t *testing.T) {
 	s := newScene(t, inPool())
 	s.put(podsPath, "a", podAt("1", "10.0.0.1"))
 	s.put(poolsPath, "llama", poolOf("vllm", 8000).with("spec", "targetPorts", "8000"))
 	s.run()
-	s.lacks("InferencePool prod/llama makes no sense: InferencePool prod/llama: spec.targetPorts: got string, want a " +
+	s.lacks("InferencePool prod/llama is invalid: InferencePool prod/llama: spec.targetPorts: got string, want a " +
 		"list")
 	s.put(poolsPath, "llama", poolOf("vllm", 8000))
 	s.reports("")
@@ -258,6 +260,54 @@ func TestWatchesAreShort(t *testing.T) {
 		var bookmarks bool
 		if _, err := fmt.Sscan(last, &seconds, &bookmarks); err != nil || seconds < 30 || seconds > 40 || !bookmarks {
 			t.Errorf("a watch lasts %s, want 30 to 40 s with bookmarks", last)
+		}
+	}
+}
+
+// A panic of the loop ends neither the process nor the set that the pool took last. It is counted and said, and all is
+// followed again.
+func TestPanicOfTheLoop(t *testing.T) {
+	panics, cfg := make(chan struct{}, 2), inPool()
+	cfg.Told = func(discovery.Change) {
+		select {
+		case <-panics:
+			panic("the test")
+		default:
+		}
+	}
+	s := newScene(t, cfg)
+	x := &told{}
+	s.TellExtras(x.take)
+	path := extraPath(extraGroup, "inferenceobjectives")
+	s.install(path)
+	s.put(path, "a", objectiveOf("llama", 1))
+	s.put(poolsPath, "llama", poolOf("vllm", 8000))
+	s.put(podsPath, "a", podAt("1", "10.0.0.1"))
+	s.run()
+	s.tells("a-rank-0 10.0.0.1:8000")
+	s.extrasAre(x, Extras{Objectives: map[string]int{"a": 1}})
+	s.lacks("")
+	panics <- struct{}{}
+	s.put(podsPath, "b", podAt("2", "10.0.0.2"))
+	s.reports("discovery has panicked, and begins anew: the test")
+	both := []string{"a-rank-0 10.0.0.1:8000", "b-rank-0 10.0.0.2:8000"}
+	s.tells(both...)
+	if err := s.Known(); err != nil {
+		t.Errorf("after a panic it is not ready: %v", err)
+	}
+	if got := testutil.ToFloat64(s.metrics.errors.WithLabelValues("", "panic")); got != 1 {
+		t.Errorf("%v panics are counted, want 1", got)
+	}
+	s.reports("")
+	s.put(podsPath, "c", podAt("3", "10.0.0.3"))
+	s.tells(append(both, "c-rank-0 10.0.0.3:8000")...)
+	s.put(path, "a", objectiveOf("llama", 2))
+	s.extrasAre(x, Extras{Objectives: map[string]int{"a": 2}})
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	for _, set := range s.pool.sets {
+		if !slices.Contains(set, both[0]) {
+			t.Errorf("the pool was told %v, want that the last set stays", set)
 		}
 	}
 }

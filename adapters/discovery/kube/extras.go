@@ -54,9 +54,14 @@ type extra struct {
 
 // extraView is what is known of a resource of a group. Objects that can be of other pools alone are left out.
 type extraView struct {
-	kind int               // objectives or modelRewrites
-	all  map[string]*extra // nil = not known yet
+	kind    int               // objectives or modelRewrites
+	all     map[string]*extra // nil = not known yet
+	missing time.Time         // since when the resource is not defined; zero = it is, or nothing is known of it
 }
+
+// undefinedFor is how long objects stay in force whose resource is not defined any more: an API server that has only
+// just started does not know its definitions yet.
+const undefinedFor = 30 * time.Second
 
 // extraViews are what is known of all of them.
 type extraViews struct {
@@ -80,8 +85,11 @@ func (d *Discovery) followExtras(ctx context.Context) {
 	for kind, k := range extraKinds {
 		d.extras.said[kind] = map[string]bool{}
 		for i, group := range extraGroups {
-			view := &extraView{kind: kind}
-			d.extras.views[kind][i] = view
+			view := d.extras.views[kind][i] // what is known stays if the loop of Run begins anew
+			if view == nil {
+				view = &extraView{kind: kind}
+				d.extras.views[kind][i] = view
+			}
 			d.extras.by[d.follow(ctx, extraResource(group, k.name, k.kind), selection{})] = view
 		}
 	}
@@ -105,7 +113,7 @@ func (d *Discovery) takeExtra(w word, view *extraView) {
 			d.putExtra(w.follower.source.of, all, view.kind, o)
 		}
 		d.problems.endBut(w.follower.source.of, w.objects)
-		view.all = all
+		view.all, view.missing = all, time.Time{}
 		d.tellExtras()
 		return
 	}
@@ -119,17 +127,25 @@ func (d *Discovery) takeExtra(w word, view *extraView) {
 	d.tellExtras()
 }
 
-// notInstalled takes it that a resource is not defined, which is no problem. Objects that are known stay: an API server
-// that has only just started does not know its definitions yet.
-func (d *Discovery) notInstalled(about string, view *extraView) {
+// notInstalled takes it that a resource is not defined, which is no problem unless objects of it are in force.
+func (d *Discovery) notInstalled(about string, r resource, view *extraView, err error) {
+	if view.missing.IsZero() {
+		view.missing = time.Now()
+	}
+	if len(view.all) > 0 && time.Since(view.missing) < undefinedFor {
+		d.problems.note(about, r, fmt.Errorf("%w; objects that stay in force for %v: %d", err, undefinedFor,
+			len(view.all)))
+		return
+	}
 	d.problems.end(about)
-	if view.all == nil {
+	d.problems.endBut(r, nil)
+	if view.all == nil || len(view.all) > 0 {
 		view.all = map[string]*extra{}
 		d.tellExtras()
 	}
 }
 
-// putExtra puts an object that may be of our pool into all. One that makes no sense is named and left out.
+// putExtra puts an object that may be of our pool into all. One that is invalid is named and left out.
 func (d *Discovery) putExtra(r resource, all map[string]*extra, kind int, o *object) {
 	about := objectOf(r, o.Name)
 	e, err := extraOf(kind, o, d.cfg.Pool)

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"net/http"
 	"reflect"
 	"slices"
@@ -114,6 +115,33 @@ func TestExtrasThatAreNotInstalled(t *testing.T) {
 	s.lacks("")
 	if len(s.problems) > 0 {
 		t.Errorf("a problem is reported: %s", <-s.problems)
+	}
+}
+
+// Objects whose definition is gone stay in force for a while, which is said, and then no longer.
+func TestDefinitionThatIsTakenAway(t *testing.T) {
+	s, _ := newExtrasScene(t)
+	r := extraResource(extraGroup, "inferenceobjectives", "InferenceObjective")
+	view := &extraView{kind: objectives, all: map[string]*extra{"a": {named: true, priority: 1}}}
+	for kind := range s.extras.views {
+		s.extras.views[kind] = [len(extraGroups)]*extraView{{kind: kind}, {kind: kind}}
+	}
+	s.extras.views[objectives][0], s.extras.next = view, make(chan Extras, 1)
+	s.tellExtras()
+	if e := <-s.extras.next; len(e.Objectives) != 1 {
+		t.Fatalf("told %v, want one objective", e)
+	}
+	missing := func() { s.notInstalled(r.call("list"), r, view, errors.New("not found")) }
+	missing()
+	s.reports("not found; objects that stay in force for 30s: 1")
+	if len(view.all) != 1 {
+		t.Error("the objective is gone at once")
+	}
+	view.missing = view.missing.Add(-undefinedFor)
+	missing()
+	s.reports("")
+	if e := <-s.extras.next; len(e.Objectives) > 0 {
+		t.Errorf("told %v, want no objective", e)
 	}
 }
 

@@ -187,6 +187,8 @@ type telling struct {
 type objectViews struct {
 	wanted chan []Kind // the newest counts
 	by     map[*follower]*objectView
+	asked  []Kind                 // that are followed
+	ends   map[Kind]chan struct{} // closed when nothing is told of the kind any more, as it was asked for last
 }
 
 const (
@@ -221,6 +223,7 @@ func (v *objectViews) due(gather *time.Ticker) <-chan time.Time {
 
 // wantObjects begins to follow kinds, and stops following others.
 func (d *Discovery) wantObjects(ctx context.Context, kinds []Kind) {
+	d.objects.asked = kinds
 	missing := map[Kind]bool{}
 	for _, k := range kinds {
 		missing[k] = true
@@ -251,11 +254,17 @@ func (d *Discovery) followKind(ctx context.Context, k Kind) {
 		whole: true}
 	view.follower = &follower{source: &source{of: of}, words: d.words, cancel: view.cancel}
 	if d.objects.by == nil {
-		d.objects.by = map[*follower]*objectView{}
+		d.objects.by, d.objects.ends = map[*follower]*objectView{}, map[Kind]chan struct{}{}
 	}
 	d.objects.by[view.follower] = view
+	before, end := d.objects.ends[k], make(chan struct{})
+	d.objects.ends[k] = end
 	d.running.Go(func() { view.follower.find(ctx, d.client, k) })
 	d.running.Go(func() {
+		defer close(end)
+		if before != nil {
+			<-before // a kind that was dropped and is asked for again is told one at a time still
+		}
 		for {
 			select {
 			case t := <-view.next:

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/client-go/rest"
@@ -155,6 +157,38 @@ func TestObjectsThatMayNotBeRead(t *testing.T) {
 	}
 	s.fake.refuse(0)
 	s.objectsAre(x, hint, "map[h:{Hint 2}]")
+}
+
+// A kind that is dropped and asked for again while it is told is told one at a time, the newest last.
+func TestKindThatIsAskedForAgain(t *testing.T) {
+	s, _ := newObjectScene(t)
+	s.define()
+	s.put(hintsPath, "h", hintOf(1))
+	var at, most atomic.Int32
+	began, goOn, racks := make(chan string, 10), make(chan struct{}), make(chan struct{}, 10)
+	s.TellObjects(func(k Kind, document []byte, _ error) {
+		if k == rack {
+			racks <- struct{}{}
+			return
+		}
+		most.Store(max(most.Load(), at.Add(1)))
+		began <- string(document)
+		<-goOn
+		at.Add(-1)
+	})
+	s.FollowObjects([]Kind{hint})
+	s.run()
+	<-began
+	s.put(hintsPath, "h", hintOf(2))
+	s.FollowObjects([]Kind{rack})
+	<-racks
+	s.FollowObjects([]Kind{hint, rack})
+	<-racks
+	<-time.After(2 * gatherFor)
+	close(goOn)
+	if last := <-began; !strings.Contains(last, `"spec":2`) || most.Load() != 1 {
+		t.Errorf("%d calls at once, the last of %s; want 1, of the newest", most.Load(), last)
+	}
 }
 
 // Objects that are too large for a document are named, and those told before stay.

@@ -51,12 +51,14 @@ func (d *Discovery) tell() {
 	if !d.out.post(set, time.Now()) {
 		return
 	}
-	if d.cfg.Told != nil {
-		d.cfg.Told(discovery.Difference(d.out.set, set))
-	}
+	before := d.out.set
 	d.out.set, d.out.owners, d.out.dirty = set, owners, false
 	d.out.known = d.pool.there && d.pods.listed
+	if d.cfg.Told != nil {
+		d.cfg.Told(discovery.Difference(before, set))
+	}
 	d.uncache()
+	d.problems.end(aboutPanic)
 	d.keepCache()
 }
 

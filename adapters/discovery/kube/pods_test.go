@@ -45,6 +45,46 @@ func TestHostOfAPod(t *testing.T) {
 	}
 }
 
+// FuzzSpecs looks that no spec, status or annotation of an object that picks come from ends the process, and that what
+// is read of it can be used.
+func FuzzSpecs(f *testing.F) {
+	for _, seed := range []string{
+		`{"podIP":"::ffff:10.0.0.1","conditions":[{"type":"Ready","status":"True"}],"hostname":"h"}`,
+		`{"selector":{"matchLabels":{"app":"vllm"}},"targetPorts":[{"number":8000}]}`,
+		`{"poolRef":{"name":"llama"},"priority":5,"rules":[{"matches":null,"targets":[{"modelRewrite":"m"}]}]}`,
+		`{"poolRefs":[null],"poolSelector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]}]}}`,
+		`null`, `[]`, `7`, ``, `{"conditions":null,"targetPorts":[null],"rules":[null],"poolRef":null}`,
+	} {
+		f.Add([]byte(seed), "8000, 8001")
+	}
+	f.Fuzz(func(t *testing.T, text []byte, active string) {
+		o := &object{ObjectMeta: metav1.ObjectMeta{Name: "o", Annotations: map[string]string{activePorts: active}},
+			Spec: text, Status: text}
+		p, _ := podOf(o)
+		for _, e := range p.endpoints(nil, []int{8000}) {
+			if _, err := netip.ParseAddrPort(string(e.Address)); err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+		if target, err := targetOf(o); err == nil && target.Check() != nil {
+			t.Errorf("%s: %v", text, target.Check())
+		}
+		for kind := range extraKinds {
+			e, err := extraOf(kind, o, Pool{Name: "llama", Group: DefaultGroup})
+			if err != nil || e == nil {
+				continue
+			}
+			e.of(nil)
+			e.of(map[string]string{"a": "b"})
+			for _, rule := range e.rules {
+				if len(rule.Targets) == 0 {
+					t.Errorf("%s: a rule has no target", text)
+				}
+			}
+		}
+	})
+}
+
 func errorText(err error) string {
 	if err == nil {
 		return ""

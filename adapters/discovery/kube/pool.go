@@ -60,7 +60,7 @@ type poolSpec struct {
 	} `json:"targetPorts"`
 }
 
-// targetOf returns what an InferencePool selects, or which of its fields makes no sense.
+// targetOf returns what an InferencePool selects, or which of its fields is invalid.
 func targetOf(pool *object) (Target, error) {
 	var spec poolSpec
 	if err := decode("spec", pool.Spec, &spec); err != nil {

@@ -28,7 +28,7 @@ func NewReader(cluster *rest.Config, namespace string) (*Reader, error) {
 func (r *Reader) Close() { r.client.http.CloseIdleConnections() }
 
 // ErrNoPool says that there is no InferencePool of the name. Other errors of Target are those of the API server, or of
-// a pool that makes no sense.
+// a pool that is invalid.
 var ErrNoPool = errors.New("there is no such InferencePool")
 
 // Target returns what an InferencePool selects.

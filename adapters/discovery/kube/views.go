@@ -23,7 +23,7 @@ type poolView struct {
 	follower *follower // nil without an InferencePool
 	known    bool      // whether it is there is known
 	there    bool
-	target   *Target    // of its newest version that makes sense; nil = there was none
+	target   *Target    // of its newest version that is valid; nil = there was none
 	labels   labels.Set // of its newest version; nil = not known yet
 }
 
@@ -48,7 +48,7 @@ func (d *Discovery) takePool(ctx context.Context, w word) {
 	about := objectOf(w.follower.source.of, pool.Name)
 	target, err := targetOf(pool)
 	if err != nil {
-		d.pool.there = true // the last version that made sense stays in force
+		d.pool.there = true // the last version that was valid stays in force
 		d.problems.note(about, w.follower.source.of, invalid{fmt.Errorf("InferencePool %s/%s: %w", pool.Namespace,
 			pool.Name, err)})
 		return
