@@ -48,17 +48,17 @@ type Pool struct{ Name, Group string }
 // DefaultGroup is the API group of InferencePools.
 const DefaultGroup = "inference.networking.k8s.io"
 
-// Discovery tells a pool the pods that an InferencePool or a selector selects. All fields but cfg, client, lack,
+// Discovery tells a pool the pods that an InferencePool or a selector selects. All fields but cfg, client, missing,
 // concern, metrics and life belong to the goroutine of Run.
 type Discovery struct {
 	cfg     Config
 	client  *client
-	words   chan word
+	events  chan event
 	running sync.WaitGroup // of the followers
 	views
 	out      out
 	problems problems
-	lack     atomic.Pointer[string] // what is not known yet; "" = nothing
+	missing  atomic.Pointer[string] // what is not known yet; "" = nothing
 	concern  atomic.Pointer[string] // what is wrong with what endpoints come from; "" = nothing
 	metrics  *metrics
 	life     *discovery.Life
@@ -70,7 +70,7 @@ func Open(cfg Config) (*Discovery, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Discovery{cfg: cfg, client: c, words: make(chan word), metrics: newMetrics(), life: discovery.NewLife()}
+	d := &Discovery{cfg: cfg, client: c, events: make(chan event), metrics: newMetrics(), life: discovery.NewLife()}
 	d.out.cache, d.objects.wanted = make(chan *cacheForm, 1), make(chan []Kind, 1)
 	d.problems = newProblems(cfg.Problem, d.metrics)
 	if cfg.Pool.Name == "" {
@@ -79,7 +79,7 @@ func Open(cfg Config) (*Discovery, error) {
 		}
 		d.pool = poolView{known: true, there: true, target: &cfg.Target}
 	}
-	d.noteLack()
+	d.noteMissing()
 	return d, nil
 }
 
@@ -88,7 +88,7 @@ func (d *Discovery) Collectors() []prometheus.Collector { return d.metrics.colle
 
 // Known returns what is not known yet; nil = the pool is there, its pods were listed, and the pool actor was told.
 func (d *Discovery) Known() error {
-	if text := *d.lack.Load(); text != "" {
+	if text := *d.missing.Load(); text != "" {
 		return errors.New(text)
 	}
 	return nil
@@ -149,7 +149,7 @@ func (d *Discovery) reset(err error) {
 	d.problems = newProblems(d.cfg.Problem, d.metrics)
 	d.problems.set(aboutPanic, &problem{reason: aboutPanic, text: err.Error(), since: time.Now(), needed: true,
 		stale: true})
-	d.noteLack()
+	d.noteMissing()
 	d.pool.follower, d.pods, d.out.dirty = nil, podView{}, false
 	d.objects.by = nil
 }
@@ -191,12 +191,12 @@ func (d *Discovery) loop(ctx context.Context) {
 	}
 	d.begin(ctx)
 	d.wantObjects(ctx, d.objects.asked) // after a panic
-	d.noteLack()
+	d.noteMissing()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case w := <-d.words:
+		case w := <-d.events:
 			d.take(ctx, w)
 			schedule(settle)
 		case <-due.C:
@@ -211,7 +211,7 @@ func (d *Discovery) loop(ctx context.Context) {
 		case <-d.objects.due(gather):
 			d.tellObjects()
 		}
-		d.noteLack()
+		d.noteMissing()
 	}
 }
 
@@ -228,7 +228,7 @@ func (d *Discovery) begin(ctx context.Context) {
 }
 
 // take takes what a follower tells. One that was stopped may still tell something, which does not count.
-func (d *Discovery) take(ctx context.Context, w word) {
+func (d *Discovery) take(ctx context.Context, w event) {
 	if kind := d.objects.by[w.follower]; kind != nil {
 		d.takeObject(ctx, w, kind)
 		return
@@ -244,7 +244,7 @@ func (d *Discovery) take(ctx context.Context, w word) {
 	case w.kind == failed:
 		d.problems.note(about, w.follower.source.of, fmt.Errorf("%w; endpoints that stay in force: %d", w.err,
 			len(d.out.set)))
-	case w.kind == well:
+	case w.kind == answered:
 		d.problems.end(about)
 	case view != nil:
 		d.takeExtra(w, view)
@@ -255,8 +255,8 @@ func (d *Discovery) take(ctx context.Context, w word) {
 	}
 }
 
-// noteLack notes what is not known yet, and what is wrong.
-func (d *Discovery) noteLack() {
+// noteMissing notes what is not known yet, and what is wrong.
+func (d *Discovery) noteMissing() {
 	text := ""
 	switch pool := fmt.Sprintf("InferencePool %s/%s", d.cfg.Namespace, d.cfg.Pool.Name); {
 	case d.out.cached: // what the cache says holds for now
@@ -273,7 +273,7 @@ func (d *Discovery) noteLack() {
 	if text != "" && first != "" {
 		text += ": " + first
 	}
-	note(&d.lack, text)
+	note(&d.missing, text)
 	note(&d.concern, first)
 }
 

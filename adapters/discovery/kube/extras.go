@@ -106,7 +106,7 @@ func (d *Discovery) followExtras(ctx context.Context) {
 }
 
 // takeExtra takes objectives or rewrites.
-func (d *Discovery) takeExtra(w word, view *extraView) {
+func (d *Discovery) takeExtra(w event, view *extraView) {
 	if w.kind == listed {
 		all := make(map[string]*extra, len(w.objects))
 		for _, o := range w.objects {

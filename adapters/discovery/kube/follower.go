@@ -15,32 +15,32 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// word is what a follower tells the loop of Run.
-type word struct {
+// event is what a follower tells the loop of Run.
+type event struct {
 	follower *follower
-	kind     wordKind
-	verb     string            // list or watch, of failed and well
+	kind     eventKind
+	verb     string            // list or watch, of failed and answered
 	objects  []*object         // all of a list, or the one that changed
 	texts    []json.RawMessage // of objects, if they are whole
 	found    resource          // of a kind that was found
 	err      error             // of a failure
 }
 
-type wordKind uint8
+type eventKind uint8
 
 const (
-	listed  wordKind = 1 + iota // the objects are all that there are
-	stored                      // the object is new or changed
-	removed                     // the object is gone
-	failed                      // a list or a watch failed; what was told before stays
-	well                        // a list or a watch was answered
-	found                       // the kind is that of a resource
+	listed   eventKind = 1 + iota // the objects are all that there are
+	stored                        // the object is new or changed
+	removed                       // the object is gone
+	failed                        // a list or a watch failed; what was told before stays
+	answered                      // a list or a watch was answered
+	found                         // the kind is that of a resource
 )
 
 // follower keeps one list and watch going, by a reflector, and tells the loop of Run what comes.
 type follower struct {
 	source *source
-	words  chan<- word
+	events chan<- event
 	cancel context.CancelFunc
 }
 
@@ -60,8 +60,8 @@ func backoff(r resource) *wait.Backoff {
 
 // follow starts a follower. It runs until it is stopped.
 func (d *Discovery) follow(ctx context.Context, r resource, s selection) *follower {
-	f := &follower{source: d.client.source(r, s), words: d.words}
-	// What goes wrong reaches the log by words, once, and not by klog at each try.
+	f := &follower{source: d.client.source(r, s), events: d.events}
+	// What goes wrong reaches the log by events, once, and not by klog at each try.
 	quiet := logr.Discard()
 	ctx, f.cancel = context.WithCancel(klog.NewContext(ctx, quiet))
 	reflector := cache.NewReflectorWithOptions(&listWatch{f}, r.one(), &teller{f, ctx}, cache.ReflectorOptions{
@@ -78,10 +78,10 @@ func (f *follower) stop() {
 	}
 }
 
-func (f *follower) tell(ctx context.Context, w word) {
+func (f *follower) tell(ctx context.Context, w event) {
 	w.follower = f
 	select {
-	case f.words <- w:
+	case f.events <- w:
 	case <-ctx.Done():
 	}
 }
@@ -89,10 +89,10 @@ func (f *follower) tell(ctx context.Context, w word) {
 // note tells how a list or a watch went, and returns its error, if any.
 func (f *follower) note(ctx context.Context, verb string, err error) error {
 	if err != nil {
-		f.tell(ctx, word{kind: failed, verb: verb, err: fmt.Errorf("%s %s: %w", verb, f.source.of, err)})
+		f.tell(ctx, event{kind: failed, verb: verb, err: fmt.Errorf("%s %s: %w", verb, f.source.of, err)})
 		return err
 	}
-	f.tell(ctx, word{kind: well, verb: verb})
+	f.tell(ctx, event{kind: answered, verb: verb})
 	return nil
 }
 
@@ -146,8 +146,8 @@ func (t *teller) Update(o any) error { return t.one(stored, o) }
 // Delete tells of an object that is gone.
 func (t *teller) Delete(o any) error { return t.one(removed, o) }
 
-func (t *teller) one(kind wordKind, o any) error {
-	w := word{kind: kind}
+func (t *teller) one(kind eventKind, o any) error {
+	w := event{kind: kind}
 	if err := w.add(o); err != nil {
 		return fmt.Errorf("%s: %w", t.f.source.of, err)
 	}
@@ -156,7 +156,7 @@ func (t *teller) one(kind wordKind, o any) error {
 }
 
 // add adds an object.
-func (w *word) add(o any) error {
+func (w *event) add(o any) error {
 	switch x := o.(type) {
 	case *object:
 		w.objects = append(w.objects, x)
@@ -170,7 +170,7 @@ func (w *word) add(o any) error {
 
 // Replace tells of all objects that there are.
 func (t *teller) Replace(list []any, _ string) error {
-	w := word{kind: listed, objects: make([]*object, 0, len(list))}
+	w := event{kind: listed, objects: make([]*object, 0, len(list))}
 	for _, o := range list {
 		if err := w.add(o); err != nil {
 			return fmt.Errorf("%s: %w", t.f.source.of, err)

@@ -250,9 +250,9 @@ func (d *Discovery) followKind(ctx context.Context, k Kind) {
 	view := &objectView{kind: k, next: make(chan telling, 1)}
 	ctx, view.cancel = context.WithCancel(ctx)
 	// Until it is found the resource goes by the name of the kind.
-	of := resource{GroupVersion: k.version(), name: strings.ToLower(k.Kind), kind: k.Kind, optional: true,
+	r := resource{GroupVersion: k.version(), name: strings.ToLower(k.Kind), kind: k.Kind, optional: true,
 		whole: true}
-	view.follower = &follower{source: &source{of: of}, words: d.words, cancel: view.cancel}
+	view.follower = &follower{source: &source{of: r}, events: d.events, cancel: view.cancel}
 	if d.objects.by == nil {
 		d.objects.by, d.objects.ends = map[*follower]*objectView{}, map[Kind]chan struct{}{}
 	}
@@ -282,7 +282,7 @@ func (f *follower) find(ctx context.Context, c *client, k Kind) {
 	for ctx.Err() == nil {
 		r, err := c.find(ctx, k)
 		if err == nil {
-			f.tell(ctx, word{kind: found, found: r})
+			f.tell(ctx, event{kind: found, found: r})
 			return
 		}
 		_ = f.note(ctx, "find", err) // it is tried again
@@ -330,11 +330,11 @@ const (
 )
 
 // takeObject takes what was found of a kind.
-func (d *Discovery) takeObject(ctx context.Context, w word, view *objectView) {
-	of := w.follower.source.of
+func (d *Discovery) takeObject(ctx context.Context, w event, view *objectView) {
+	r := w.follower.source.of
 	switch w.kind {
 	case found:
-		d.problems.end(of.call("find"))
+		d.problems.end(r.call("find"))
 		delete(d.objects.by, w.follower)
 		before := view.cancel
 		view.follower = d.follow(ctx, w.found, selection{})
@@ -342,20 +342,20 @@ func (d *Discovery) takeObject(ctx context.Context, w word, view *objectView) {
 		view.cancel = func() { before(); after() }
 		d.objects.by[view.follower] = view
 	case failed:
-		d.problems.note(of.call(w.verb), of, w.err)
+		d.problems.note(r.call(w.verb), r, w.err)
 		if view.all == nil {
 			view.tell(telling{err: w.err})
 		}
-	case well:
-		d.problems.end(of.call(w.verb))
+	case answered:
+		d.problems.end(r.call(w.verb))
 	case listed:
-		d.problems.end(of.call(aboutNames))
+		d.problems.end(r.call(aboutNames))
 		view.all, view.dirty = make(map[string]json.RawMessage, len(w.objects)), true
 		for i, o := range w.objects {
-			d.putObject(of, view, o.Name, w.texts[i])
+			d.putObject(r, view, o.Name, w.texts[i])
 		}
 	case stored:
-		d.putObject(of, view, w.objects[0].Name, w.texts[0])
+		d.putObject(r, view, w.objects[0].Name, w.texts[0])
 	case removed:
 		delete(view.all, w.objects[0].Name)
 		view.dirty = true
@@ -363,11 +363,11 @@ func (d *Discovery) takeObject(ctx context.Context, w word, view *objectView) {
 }
 
 // putObject puts an object into those that are known. One without a name cannot be of an endpoint, and is left out.
-func (d *Discovery) putObject(of resource, view *objectView, name string, object json.RawMessage) {
+func (d *Discovery) putObject(r resource, view *objectView, name string, object json.RawMessage) {
 	if name == "" {
 		const shown = 100 // bytes
-		d.problems.note(of.call(aboutNames), of, invalid{fmt.Errorf("%s: an object has no metadata.name that is a "+
-			"text: %s", of, clip.Bytes(string(object), shown))})
+		d.problems.note(r.call(aboutNames), r, invalid{fmt.Errorf("%s: an object has no metadata.name that is a "+
+			"text: %s", r, clip.Bytes(string(object), shown))})
 		return
 	}
 	view.all[name], view.dirty = object, true
@@ -380,17 +380,17 @@ func (d *Discovery) tellObjects() {
 			continue
 		}
 		view.dirty = false
-		of := view.follower.source.of
+		r := view.follower.source.of
 		bytes := 0
 		for _, text := range view.all {
 			bytes += len(text)
 		}
 		if bytes > mostObjectBytes {
-			d.problems.note(of.call(aboutSize), of, invalid{fmt.Errorf("%s: %d objects have %d bytes, want %d at "+
-				"most; those told before stay", of, len(view.all), bytes, mostObjectBytes)})
+			d.problems.note(r.call(aboutSize), r, invalid{fmt.Errorf("%s: %d objects have %d bytes, want %d at "+
+				"most; those told before stay", r, len(view.all), bytes, mostObjectBytes)})
 			continue
 		}
-		d.problems.end(of.call(aboutSize))
+		d.problems.end(r.call(aboutSize))
 		view.tell(telling{document: documentOf(view.all)})
 	}
 }

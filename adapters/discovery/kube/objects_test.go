@@ -284,15 +284,15 @@ func FuzzObjects(f *testing.F) {
 		of := resource{name: "hints", kind: "Hint", optional: true, whole: true}
 		view := &objectView{kind: hint, follower: &follower{source: &source{of: of}}, next: make(chan telling, 1)}
 		d.objects.by = map[*follower]*objectView{view.follower: view}
-		w := word{follower: view.follower, kind: listed}
+		w := event{follower: view.follower, kind: listed}
 		for i := range list.DeepCopyObject().(*wholes).Items {
 			if err := w.add(&list.Items[i]); err != nil {
 				t.Fatal(err)
 			}
 		}
 		d.takeObject(t.Context(), w, view)
-		for _, kind := range []wordKind{stored, removed, stored} {
-			d.takeObject(t.Context(), word{follower: view.follower, kind: kind, objects: w.objects[:1],
+		for _, kind := range []eventKind{stored, removed, stored} {
+			d.takeObject(t.Context(), event{follower: view.follower, kind: kind, objects: w.objects[:1],
 				texts: w.texts[:1]}, view)
 		}
 		d.tellObjects()

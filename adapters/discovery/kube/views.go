@@ -37,7 +37,7 @@ type podView struct {
 }
 
 // takePool takes the InferencePool as it is now.
-func (d *Discovery) takePool(ctx context.Context, w word) {
+func (d *Discovery) takePool(ctx context.Context, w event) {
 	d.pool.known = true
 	if w.kind == removed || len(w.objects) == 0 {
 		d.poolGone()
@@ -90,7 +90,7 @@ func (d *Discovery) usePorts() {
 }
 
 // takePods takes pods, or one that changed.
-func (d *Discovery) takePods(w word) {
+func (d *Discovery) takePods(w event) {
 	switch w.kind {
 	case listed:
 		d.takeList(w)
@@ -105,12 +105,12 @@ func (d *Discovery) takePods(w word) {
 			delete(d.pods.all, name)
 			d.out.dirty = true
 		}
-	case failed, well, found: // take has taken them
+	case failed, answered, found: // take has taken them
 	}
 }
 
 // takeList takes all pods of the target.
-func (d *Discovery) takeList(w word) {
+func (d *Discovery) takeList(w event) {
 	all := make(map[string]*pod, len(w.objects))
 	changed := !d.pods.listed || len(w.objects) != len(d.pods.all)
 	for _, o := range w.objects {
