@@ -97,9 +97,9 @@ func (l *lock) note(f failure) {
 // over ends the failure of a verb, if there is one.
 func (l *lock) over(verb string) {
 	l.mu.Lock()
-	is := l.failed.verb == verb
+	failing := l.failed.verb == verb
 	l.mu.Unlock()
-	if is {
+	if failing {
 		l.well()
 	}
 }

@@ -43,22 +43,22 @@ func newReadiness(ready func() error, mayBeLost bool) *readiness {
 	r := &readiness{Server: health.NewServer(), ready: ready, cancel: cancel}
 	r.SetServingStatus(liveness, healthpb.HealthCheckResponse_SERVING)
 	r.set(false)
-	is := r.look() == nil // at once, so that the first check finds it serving
-	r.ended = inBackground(func() { r.follow(ctx, is, mayBeLost) })
+	serving := r.look() == nil // at once, so that the first check finds it serving
+	r.ended = inBackground(func() { r.follow(ctx, serving, mayBeLost) })
 	return r
 }
 
 // follow looks again and again, on behalf of clients that watch.
-func (r *readiness) follow(ctx context.Context, is, mayBeLost bool) {
+func (r *readiness) follow(ctx context.Context, serving, mayBeLost bool) {
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
-	for !is || mayBeLost {
+	for !serving || mayBeLost {
 		select {
 		case <-ctx.Done():
 			return
 		case <-again.C:
 		}
-		is = r.look() == nil
+		serving = r.look() == nil
 	}
 }
 
@@ -70,8 +70,8 @@ func (r *readiness) look() error {
 		return errShuttingDown
 	}
 	err := r.ready()
-	if is := err == nil; is != r.serving {
-		r.set(is)
+	if serving := err == nil; serving != r.serving {
+		r.set(serving)
 	}
 	return err
 }
