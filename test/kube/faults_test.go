@@ -28,7 +28,7 @@ type fault struct {
 	end   func(l *lane)
 }
 
-// faultKinds are all faults. A restart comes last: it is rare, because it takes seconds and all lanes have it.
+// faultKinds are all faults but restarts.
 var faultKinds = []fault{
 	{"cut", (*lane).cutOff, (*lane).mend},
 	{"stall", func(l *lane) { l.middle.stall(true) }, func(l *lane) { l.middle.stall(false) }},
@@ -37,23 +37,20 @@ var faultKinds = []fault{
 	{"410", func(l *lane) { l.front.refuse(http.StatusGone) }, (*lane).mend},
 	{"403", func(l *lane) { l.front.refuse(http.StatusForbidden) }, (*lane).mend},
 	{"429", func(l *lane) { l.front.refuse(http.StatusTooManyRequests) }, (*lane).mend},
-	{"restart", (*lane).restart, func(*lane) {}},
 }
 
-// restartsOf is one restart for so many faults.
-const restartsOf = 25
-
-// shaken is an API server that is restarted while others use it.
-type shaken struct {
-	*cluster
-	up sync.RWMutex // held by who uses the API server past the faults, and by who restarts it
-}
+const (
+	// restartsOf is one restart for so many faults: it takes seconds.
+	restartsOf = 40
+	// knownWithin is how soon after a fault the picker has the pods that there are, and knownAfterRestart how soon once
+	// the API server answers again.
+	knownWithin, knownAfterRestart = 3 * time.Second, 5 * time.Second
+)
 
 // lane is one picker with its faults.
 type lane struct {
 	t      *testing.T
 	space  *space
-	server *shaken
 	front  *front
 	middle *middle
 	picker *picker
@@ -78,21 +75,11 @@ func (l *lane) mend() {
 	}
 }
 
-// restart kills the API server, and starts it again.
-func (l *lane) restart() {
-	l.server.up.Lock()
-	defer l.server.up.Unlock()
-	l.server.kill()
-	l.server.http.CloseIdleConnections()
-	if err := l.server.start(); err != nil {
-		l.t.Fatal(err)
-	}
-}
-
-// Random faults of all kinds between pickers and their API server, while pods change. No pick fails meanwhile, no
-// picker is other than ready, and after each fault the picker has exactly the pods that the API server has.
+// Random faults of all kinds between pickers and their API server, while pods change; then the API server is restarted
+// again and again. No pick fails meanwhile, no picker is other than ready, and soon after each fault the picker has
+// exactly the pods that the API server has.
 func TestFaults(t *testing.T) {
-	server := &shaken{cluster: newCluster(t)}
+	server := newCluster(t)
 	t.Logf("-seed %d -faults %d", *seedFlag, *faultsFlag)
 	var all tally
 	t.Run("lanes", func(t *testing.T) {
@@ -104,35 +91,60 @@ func TestFaults(t *testing.T) {
 			})
 		}
 	})
+	t.Run("restarts", func(t *testing.T) { playRestarts(t, server, &all) })
 	all.print(t)
 }
 
-func newLane(t *testing.T, server *shaken, number uint64) *lane {
+// playRestarts restarts the API server under two pickers. Nothing else is wrong with it meanwhile.
+func playRestarts(t *testing.T, server *cluster, all *tally) {
+	both := []*lane{newLane(t, server, lanes), newLane(t, server, lanes+1)}
+	var stops []func()
+	for _, l := range both {
+		stopPicks, stopReady := l.picker.pickAlways(), l.picker.readyAlways()
+		stops = append(stops, stopReady, func() { all.count(stopPicks()) })
+	}
+	for range *faultsFlag / restartsOf {
+		for _, l := range both {
+			l.change()
+		}
+		server.kill()
+		server.http.CloseIdleConnections()
+		if err := server.start(); err != nil {
+			t.Fatal(err)
+		}
+		machine, ended := watchLateness(), time.Now()
+		for _, l := range both {
+			l.change()
+		}
+		for _, l := range both {
+			l.equal("a restart")
+		}
+		all.add("restart", time.Since(ended))
+		machine.within(t, "known after a restart", time.Since(ended), knownAfterRestart)
+	}
+	for _, stop := range stops {
+		stop()
+	}
+}
+
+func newLane(t *testing.T, server *cluster, number uint64) *lane {
 	t.Helper()
-	server.up.RLock()
-	defer server.up.RUnlock()
-	l := &lane{t: t, server: server, random: rand.New(rand.NewPCG(*seedFlag, number))}
-	l.space = newSpace(t, server.cluster)
+	l := &lane{t: t, random: rand.New(rand.NewPCG(*seedFlag, number))}
+	l.space = newSpace(t, server)
 	l.space.pod("stays", "10.0.0.1", vllm, nil)
 	l.space.pool(8000)
 	var kubeconfig string
-	l.front, l.middle, kubeconfig = newFront(t, server.cluster)
+	l.front, l.middle, kubeconfig = newFront(t, server)
 	l.picker = startPicker(t, l.space.inPool("--kubeconfig", kubeconfig)...)
 	l.picker.knows("stays-rank-0 10.0.0.1:8000")
 	l.picker.ready(true)
 	return l
 }
 
-// deck returns the faults of a lane in their order: of each kind the same number, but for restarts.
+// deck returns the faults of a lane in their order: of each kind the same number.
 func (l *lane) deck() (all []fault) {
-	n := (*faultsFlag + lanes - 1) / lanes
-	kinds := faultKinds[:len(faultKinds)-1]
-	for i := range n {
-		next := kinds[i%len(kinds)]
-		if i%restartsOf == restartsOf-1 {
-			next = faultKinds[len(kinds)]
-		}
-		all = append(all, next)
+	for i := range (*faultsFlag - *faultsFlag/restartsOf + lanes - 1) / lanes {
+		all = append(all, faultKinds[i%len(faultKinds)])
 	}
 	l.random.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
 	return all
@@ -147,9 +159,13 @@ func (l *lane) play(all *tally) {
 		<-time.After(l.upTo(700 * time.Millisecond))
 		l.change()
 		f.end(l)
-		took := eventuallyWithin(l.t, 2*patience, fmt.Sprintf("the pods that there are, after fault %d, %s", i, f.name),
-			func() bool { return slices.Equal(l.picker.endpoints(), l.wanted()) })
+		machine, name := watchLateness(), fmt.Sprintf("fault %d, %s", i, f.name)
+		took := l.equal(name)
 		all.add(f.name, took)
+		_, late := machine.stop()
+		if took > knownWithin+2*late {
+			l.t.Errorf("%s: known after %v, want %v; the machine is late by %v", name, took, knownWithin, late)
+		}
 	}
 	stopReady()
 	page := l.picker.page("/metrics")
@@ -165,11 +181,17 @@ func (l *lane) play(all *tally) {
 	all.count(picks)
 }
 
+// equal waits until the picker has the pods that there are.
+func (l *lane) equal(after string) time.Duration {
+	l.t.Helper()
+	return eventuallyWithin(l.t, 2*patience, "the pods that there are, after "+after, func() bool {
+		return slices.Equal(l.picker.endpoints(), l.wanted())
+	})
+}
+
 // change changes a pod: it comes, goes, or changes its readiness.
 func (l *lane) change() {
 	l.t.Helper()
-	l.server.up.RLock()
-	defer l.server.up.RUnlock()
 	at := 0
 	if len(l.pods) > 0 {
 		at = l.random.IntN(len(l.pods))
@@ -200,8 +222,6 @@ func (l *lane) ip(name string) string {
 // wanted returns the endpoints of the pods that the API server has, as picker.endpoints has them.
 func (l *lane) wanted() (all []string) {
 	l.t.Helper()
-	l.server.up.RLock()
-	defer l.server.up.RUnlock()
 	text, err := json.Marshal(l.space.must(http.MethodGet, l.space.pods(), "", nil))
 	if err != nil {
 		l.t.Fatal(err)
@@ -267,16 +287,20 @@ func (y *tally) print(t *testing.T) {
 	t.Helper()
 	var text strings.Builder
 	total := 0
+	names := []string{"restart"}
 	for _, f := range faultKinds {
-		took := y.took[f.name]
+		names = append(names, f.name)
+	}
+	for _, name := range names {
+		took := y.took[name]
 		total += len(took)
 		if len(took) == 0 && *faultsFlag >= lanes*restartsOf {
-			t.Errorf("no fault %s", f.name)
+			t.Errorf("no fault %s", name)
 			continue
 		}
 		if len(took) > 0 {
 			slices.Sort(took)
-			fmt.Fprintf(&text, "\n%s: %d, the sets are equal after %v in the median, %v at most", f.name, len(took),
+			fmt.Fprintf(&text, "\n%s: %d, the sets are equal after %v in the median, %v at most", name, len(took),
 				took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond))
 		}
 	}

@@ -206,12 +206,18 @@ func TestUpdateOfTwoReplicas(t *testing.T) {
 			k, flags := newKubelet(t, c), "router.epp.flags.ha-enable-leader-election="+update.elects
 			k.release("install", flags)
 			k.until("two replicas", k.settled(update.ready))
+			machine := watchLateness()
 			k.release("upgrade", flags, "router.epp.podAnnotations.a=b")
 			k.until("the update is complete", k.settled(update.ready))
+			_, late := machine.stop()
 			t.Logf("%d requests, %d failed; no pod that stays was ready for %v, none at all for %v", k.picks, k.failed,
 				k.noneReady.longest.Round(time.Millisecond), k.noneServes.longest.Round(time.Millisecond))
 			if k.failed > 0 || k.picks < 10 {
 				t.Errorf("%d of %d requests failed, want 0 of 10 or more", k.failed, k.picks)
+			}
+			if update.ready == 1 && k.noneServes.longest > 1500*time.Millisecond+2*late {
+				t.Errorf("no pod was ready for %v, want 1.5 s at most; the machine is late by %v", k.noneServes.longest,
+					late)
 			}
 			if update.ready == 2 && k.noneReady.longest > 0 {
 				t.Errorf("none was ready for %v, want that one always is", k.noneReady.longest)
