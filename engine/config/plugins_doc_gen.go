@@ -170,13 +170,13 @@ var pluginDocs = []Family{
 	}},
 	{Name: "pickers", Plugins: []Plugin{
 		{Type: "max-score-picker", Text: "Picks the endpoints with the highest totals, best first. Endpoints with equal totals are ordered at random.", Source: "engine/pickers/max_score.go", Cost: "1.4", Parameters: []Parameter{
-			{Name: "maxNumOfEndpoints", Kind: "int", Default: "0", Range: "0 to 100", Text: "How many endpoints are picked at most, best first, so that Envoy has others to try, 1 to 100. 0 or absent = what the command line says: 3, or 1 with --single-destination.", Effect: ""},
+			{Name: "maxNumOfEndpoints", Kind: "int", Default: "0", Range: "0 to 100", Text: "How many endpoints are picked at most, best first, so that Envoy has others to try, 1 to 100. 0 or absent = what the command line says: 3, or 1 with --single-destination or --endpoint-selector.", Effect: ""},
 		}},
 		{Type: "random-picker", Text: "Picks endpoints at random, whatever their totals. It is the base line to compare others with.", Source: "engine/pickers/random.go", Cost: "0.6", Parameters: []Parameter{
-			{Name: "maxNumOfEndpoints", Kind: "int", Default: "0", Range: "0 to 100", Text: "How many endpoints are picked at most, best first, so that Envoy has others to try, 1 to 100. 0 or absent = what the command line says: 3, or 1 with --single-destination.", Effect: ""},
+			{Name: "maxNumOfEndpoints", Kind: "int", Default: "0", Range: "0 to 100", Text: "How many endpoints are picked at most, best first, so that Envoy has others to try, 1 to 100. 0 or absent = what the command line says: 3, or 1 with --single-destination or --endpoint-selector.", Effect: ""},
 		}},
 		{Type: "weighted-random-picker", Text: "Picks endpoints at random, each with a probability in proportion to its total. Where all totals that are left are 0 it picks among them as random-picker does.", Source: "engine/pickers/weighted_random.go", Cost: "1.8", Parameters: []Parameter{
-			{Name: "maxNumOfEndpoints", Kind: "int", Default: "0", Range: "0 to 100", Text: "How many endpoints are picked at most, best first, so that Envoy has others to try, 1 to 100. 0 or absent = what the command line says: 3, or 1 with --single-destination.", Effect: ""},
+			{Name: "maxNumOfEndpoints", Kind: "int", Default: "0", Range: "0 to 100", Text: "How many endpoints are picked at most, best first, so that Envoy has others to try, 1 to 100. 0 or absent = what the command line says: 3, or 1 with --single-destination or --endpoint-selector.", Effect: ""},
 		}},
 	}},
 	{Name: "profile handlers", Plugins: []Plugin{

@@ -22,7 +22,8 @@ const maxDestinations = 100
 // Destinations is the parameter that all pickers share.
 type Destinations struct {
 	// MaxNumOfEndpoints is how many endpoints are picked at most, best first, so that Envoy has others to try, 1 to
-	// 100. 0 or absent = what the command line says: 3, or 1 with --single-destination.
+	// 100. 0 or absent = what the command line says: 3, or 1 with
+	// --single-destination or --endpoint-selector.
 	MaxNumOfEndpoints int `json:"maxNumOfEndpoints"`
 }
 

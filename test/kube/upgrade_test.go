@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,8 +97,7 @@ func (u upgraded) keeps(p *picker) {
 	})
 }
 
-// Only the image of the reference's chart is another one, and picks name one address, as its do: with its arguments,
-// its account and its probes pickers serve.
+// Only the image of the reference's chart is another one: with its arguments, its account and its probes pickers serve.
 func TestUpgradeOfTheImageAlone(t *testing.T) {
 	c := withObjects(t)
 	for replicas, name := range map[int]string{1: "alone", 2: "with a standby"} {
@@ -107,15 +105,12 @@ func TestUpgradeOfTheImageAlone(t *testing.T) {
 			s := newUpgraded(t, c)
 			s.reference(replicas)
 			before := s.deployed()
-			s.mustHelm("upgrade", "llama", *referenceChart, "--reuse-values", "--set", ownImage+
-				",router.epp.flags.single-destination=true")
+			s.mustHelm("upgrade", "llama", *referenceChart, "--reuse-values", "--set", ownImage)
 			d := s.deployed()
 			d.has(map[string]any{container + "image": "registry.example.com/signalbox:v1"})
-			args := slices.DeleteFunc(slices.Clone(d.at(container+"args").([]any)), func(a any) bool {
-				return a == "--single-destination=true"
-			})
+			args := d.at(container + "args")
 			if was := before.at(container + "args"); fmt.Sprint(args) != fmt.Sprint(was) {
-				t.Errorf("the arguments beside --single-destination are %v, were %v", args, was)
+				t.Errorf("the arguments are %v, were %v", args, was)
 			}
 			first := d.picker("llama-epp-6d5f-a")
 			first.serves("10.0.0.1:8000")
@@ -134,8 +129,9 @@ func TestUpgradeOfTheImageAlone(t *testing.T) {
 			s.pod("b", "10.0.0.2", map[string]string{"app": "llama"}, nil)
 			eventually(t, "of two pods the second is picked too", func() bool {
 				to, _, _ := first.pick()
-				if strings.Contains(to, ",") {
-					t.Errorf("picked %q, want one address, for the proxies of the reference's charts take one", to)
+				if standalone := strings.Contains(fmt.Sprint(args), "--endpoint-selector"); standalone &&
+					strings.Contains(to, ",") {
+					t.Errorf("picked %q, want one address, for the proxy of the reference's chart takes one", to)
 				}
 				return strings.HasPrefix(to, "10.0.0.2:8000")
 			})
@@ -196,6 +192,8 @@ func takesTheArguments(t *testing.T, c *cluster) {
 			p.probed(d, true)
 			if got, status, text := p.pick(); !strings.HasPrefix(got, "10.0.0.1:800") && name != "gRPC" {
 				t.Errorf("picked %q, %d %s", got, status, text)
+			} else if name == "without pool" && strings.Contains(got, ",") {
+				t.Errorf("picked %q, want one address, for the proxy beside takes one", got)
 			}
 			if open, _ := p.read("/metrics", ""); (open == http.StatusOK) != (name == "all open") {
 				t.Errorf("without a token the metrics are answered with %d", open)

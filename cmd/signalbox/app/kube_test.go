@@ -192,6 +192,27 @@ func TestPortsInACluster(t *testing.T) {
 	}
 }
 
+// A pick names one endpoint where the proxy of the reference's chart takes no more, unless the flag says otherwise.
+func TestDestinationsOfAPick(t *testing.T) {
+	const standalone = "--endpoint-selector a=b --endpoint-target-ports 1"
+	for args, want := range map[string]bool{
+		standalone: true,
+		standalone + " --single-destination=false": false,
+		"--pool-name p":                                false,
+		"--pool-name p --single-destination":           true,
+		"--endpoints e.yaml":                           false,
+		"--endpoints e.yaml --single-destination=true": true,
+	} {
+		o := parsed(t, strings.Fields(args)...)
+		if err := o.check(); err != nil {
+			t.Fatal(err)
+		}
+		if o.singleDestination != want {
+			t.Errorf("%s: one destination is %v, want %v", args, o.singleDestination, want)
+		}
+	}
+}
+
 // The flags that the reference's chart passes are taken, those without effect too.
 func TestFlagsOfTheReferencesChart(t *testing.T) {
 	for args, warnings := range map[string]int{

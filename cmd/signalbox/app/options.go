@@ -72,6 +72,9 @@ func (o *options) check() error {
 	if !o.given("bind") && o.inCluster() {
 		o.bind = []string{anyAddress()}
 	}
+	if !o.given("single-destination") && o.selector != "" {
+		o.singleDestination = true
+	}
 	all := o.checkPorts()
 	all = append(all, o.poolOptions.check(o.endpointsFile), o.sourceOptions.check(), o.pickOptions.check())
 	if o.shards < 1 || o.shards > mostShards {
@@ -192,7 +195,8 @@ type pickOptions struct {
 
 func (o *pickOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.singleDestination, "single-destination", false,
-		"answer with one endpoint, as ORIGINAL_DST clusters need")
+		"answer with one endpoint, as ORIGINAL_DST clusters need; true with --endpoint-selector, unless it is set, for "+
+			"the proxy of the reference's standalone chart has such a cluster")
 	f.BoolVar(&o.emitScores, "emit-endpoint-scores", false, "add the scores of endpoints to the dynamic metadata of "+
 		"a pick: envoy.lb, x-gateway-destination-endpoint-scores")
 	f.BoolVar(&o.wholePool, "disable-endpoint-subset-filter", false, "pick among all endpoints, whatever subset the "+
