@@ -27,12 +27,15 @@ import (
 // Servers evict what they used the longest time ago, as the index does. So a miss means that all that was used before
 // the lost prompt is lost, too. Misses without such a hit between them mean that all is.
 //
-// Two misses which no single loss explains, because the server computed the prompt of the second after the first,
-// say that it drifts: it does not find again what it computes. Its chat template may put the time before every prompt,
-// or its cache be too small for any to stay. Such a miss is one of a prompt that the index held nearly whole, so that
-// few tokens do not explain it: what is left of it has fewer bytes. A server that drifts gets no credit: all that is
-// entered for it goes with the next answer. The drift ends with a prompt of which half was cached, and more than of
-// those of the misses.
+// A server drifts if it does not find again what it computes, as with a chat template that puts the time before every
+// prompt. Three losses one after the other say so, with few answers and no hit between them. A loss is a miss of
+//   - a prompt that the index held nearly whole: few tokens do not explain it, for what is left of it has fewer bytes;
+//   - that was computed after the loss before: one reset does not explain both;
+//   - and so lately that it was not evicted: the server has found prompts that it had not used for twice as long.
+//
+// From then on the index holds of each prompt what its answer says was cached, and no more. So a server that is healthy
+// keeps its credit for what its prompts have in common, and one hit, with more tokens cached than in those losses, ends
+// the drift. So do many answers, because no prompt may come again to show a hit.
 //
 // A server that never reported a cached token in answers of a form may not report them at all, or always write 0, and
 // is not audited by such answers. Once it has, an answer without them says that none were cached, unless another answer
@@ -64,36 +67,50 @@ type audit struct {
 	drift
 }
 
-// drift is what says that a server drifts.
+// drift is what says that a server drifts. The age of a prompt is how many stamps ago it was last used.
 type drift struct {
-	losses int    // that explain all misses which few tokens do not, at least
-	last   uint64 // the stamp of the miss that showed the last one
-	most   int    // cached tokens of such a miss
+	losses  int    // one after the other
+	last    uint64 // the stamp of the last one
+	answers int    // with reports since then, or since a hit
+	most    int    // cached tokens of a loss
+	reach   uint64 // the greatest age of a hit on a prompt that the index held nearly whole
 }
 
 func (d *drift) is() bool { return d.losses >= lossesOfDrift }
 
-// miss notes a miss of a prompt that was last used by that stamp, which few tokens do not explain.
-func (d *drift) miss(used, stamp uint64, cached int) {
-	if d.losses == 0 || used >= d.last {
-		d.losses, d.last = d.losses+1, stamp
+// note takes how many tokens of a prompt were cached, and how many the index expected: about, and surely if it held the
+// prompt nearly whole. It reports whether the drift begins.
+func (d *drift) note(p *placement, cached, expected, sure int) (begins bool) {
+	d.answers++
+	hit := 2*cached >= expected && expected >= leastTokens
+	limit := answersOfLoss
+	if d.is() {
+		limit = answersOfDrift
 	}
-	d.most = max(d.most, cached)
-}
-
-// hit notes what was cached of a prompt of so many tokens.
-func (d *drift) hit(cached, tokens int) {
-	if cached > d.most && 2*cached >= tokens {
-		*d = drift{}
+	if (d.is() || hit) && cached > d.most || d.answers > limit {
+		*d = drift{reach: d.reach}
 	}
+	used, stamp := p.expected.used, p.entry.Stamp
+	switch {
+	case sure < leastTokens:
+	case hit:
+		d.reach = max(stamp-used, d.reach-d.reach/64) // what was long ago counts less and less
+	case 2*cached < sure && !d.is() && used >= d.last && stamp-used <= max(d.reach/2, leastReach):
+		d.losses, d.last, d.answers, d.most = d.losses+1, stamp, 0, max(d.most, cached)
+		return d.is()
+	}
+	return false
 }
 
 // Misses in a row from which blocks are dropped, answers since the first of at least two, and losses.
 const (
-	missesOfOlder = 2
-	missesOfAll   = 6
-	answersOfAll  = 12
-	lossesOfDrift = 2 // one after the other
+	missesOfOlder  = 2
+	missesOfAll    = 6
+	answersOfAll   = 12
+	lossesOfDrift  = 3
+	answersOfLoss  = 32   // from one to the next, at most
+	answersOfDrift = 1000 // after which it is put to the test again
+	leastReach     = 4    // requests to all endpoints for which a server keeps a prompt, however small its cache is
 )
 
 // leastTokens is how many tokens a prompt must have in the index to be audited: with fewer, the last block of a server
@@ -167,7 +184,8 @@ type verdict struct {
 	judged              bool
 	predicted, reported int    // cached tokens
 	drop                uint64 // what was last used by this stamp is lost; 0 = nothing is
-	drifts              bool   // the server gets no credit
+	drifts              bool
+	keep                int // blocks of the prompt that stay in the index
 }
 
 // judge takes what a server reported of a prompt. blockTokens is how many tokens its own blocks have; 0 = it is not
@@ -175,7 +193,7 @@ type verdict struct {
 func (a *audits) judge(p *placement, m messages.ReportedPrompt, blockTokens int) verdict {
 	of := a.at(p.endpoint)
 	if !of.reported(m) {
-		return verdict{drifts: of.is()}
+		return verdict{drifts: of.is(), keep: p.entry.From}
 	}
 	blocks := p.expected.blocks
 	// A prompt has a part of a block more than the index counts, at most.
@@ -187,14 +205,13 @@ func (a *audits) judge(p *placement, m messages.ReportedPrompt, blockTokens int)
 	}
 	v := verdict{
 		judged: expected >= max(leastTokens, 2*blockTokens), predicted: predicted, reported: m.CachedTokens,
+		keep: m.CachedTokens * p.prompt.Blocks.Len() / max(m.PromptTokens, 1),
 	}
 	hit, each := 2*m.CachedTokens >= expected, float64(m.CachedTokens)/float64(max(blocks, 1))
-	of.drift.hit(m.CachedTokens, m.PromptTokens)
 	switch {
 	case hit && expected >= leastTokens:
 		of.hit(p, each)
 	case v.judged && !hit && 2*m.CachedTokens < sure:
-		of.drift.miss(p.expected.used, p.entry.Stamp, m.CachedTokens)
 		of.miss(p, of.perBlock) // it does not say that there are fewer
 		v.drop = of.older()
 	case v.judged && !hit:
@@ -204,9 +221,13 @@ func (a *audits) judge(p *placement, m messages.ReportedPrompt, blockTokens int)
 	if all := of.all(); all > 0 {
 		v.drop = all
 	}
-	if v.drifts = of.is(); v.drifts {
+	if !v.judged {
+		sure = 0
+	}
+	if of.drift.note(p, m.CachedTokens, expected, sure) {
 		v.drop, of.misses = math.MaxUint64, 0 // nothing is left that was used before the row
 	}
+	v.drifts = of.is()
 	return v
 }
 

@@ -38,8 +38,12 @@ func (s *server) serve(blocks []uint64) messages.ReportedPrompt {
 		report.CachedTokens = s.lead(blocks) * tokens
 		report.CachedKnown = report.CachedTokens > 0 || !s.omits
 	}
+	asked := map[uint64]bool{}
+	for _, b := range blocks {
+		asked[b] = true
+	}
+	s.holds = slices.DeleteFunc(s.holds, func(held uint64) bool { return asked[held] })
 	for _, b := range slices.Backward(blocks) { // a block is used after its successors
-		s.holds = slices.DeleteFunc(s.holds, func(held uint64) bool { return held == b })
 		s.holds = append(s.holds, b)
 	}
 	s.holds = s.holds[max(0, len(s.holds)-s.room):]
@@ -48,22 +52,32 @@ func (s *server) serve(blocks []uint64) messages.ReportedPrompt {
 
 // lead returns how many lead blocks of a prompt it holds.
 func (s *server) lead(blocks []uint64) int {
+	at := map[uint64]int{}
 	for i, b := range blocks {
-		if !slices.Contains(s.holds, b) || s.drifts && i >= s.kept {
-			return i
+		at[b] = i + 1
+	}
+	held := make([]bool, len(blocks)+1) // one more, which is not
+	for _, b := range s.holds {
+		if i := at[b]; i > 0 {
+			held[i-1] = !s.drifts || i <= s.kept
 		}
 	}
-	return len(blocks)
+	return slices.Index(held, false)
 }
 
 // talk returns the prompt of a conversation.
-func talk(n int) []uint64 {
+func talk(n int) []uint64 { return sharing(systemBlocks, n) }
+
+// sharing returns a prompt of as many blocks, of which so many are those of all.
+func sharing(shared, n int) []uint64 {
 	var blocks []uint64
-	for i := range systemBlocks {
-		blocks = append(blocks, uint64(i+1))
-	}
-	for i := range talkBlocks {
-		blocks = append(blocks, uint64(n+1)<<32+uint64(i+1))
+	for i := range systemBlocks + talkBlocks {
+		b := uint64(i + 1)
+		if i >= shared {
+			b += uint64(n+1) << 32
+		}
+		b *= 0x9e3779b97f4a7c15 // as hashes are, for the index
+		blocks = append(blocks, b^b>>32)
 	}
 	return blocks
 }
@@ -90,9 +104,11 @@ func newAudited(t *testing.T, server server, talks int) *audited {
 }
 
 // asks has a conversation go on: its prompt is placed, served and reported.
-func (a *audited) asks(n int) {
+func (a *audited) asks(n int) { a.sends(talk(n)) }
+
+// sends has a prompt placed, served and reported.
+func (a *audited) sends(blocks []uint64) {
 	a.last++
-	blocks := talk(n)
 	a.place(a.last, a1, messages.ListOf(blocks...))
 	a.actor.Tell(messages.PromptServed{Request: a.last, Endpoint: a1})
 	a.actor.Tell(messages.PromptEnded{Request: a.last, Prompt: a.server.serve(blocks)})
@@ -102,13 +118,21 @@ func (a *audited) asks(n int) {
 // does not hold.
 func (a *audited) credit() (all, wrong int) {
 	for n := range a.talks {
-		blocks, out := talk(n), make([]int, 1)
-		a.index.Match(blockindex.Prompt{Model: "m", Blocks: messages.ListOf(blocks...)}, out)
-		all += out[0]
-		wrong += max(0, out[0]-a.server.lead(blocks))
+		held := a.held(talk(n))
+		all += held
+		wrong += max(0, held-a.server.lead(talk(n)))
 	}
 	return all, wrong
 }
+
+// held returns how many blocks of a prompt the index gives credit for.
+func (a *audited) held(blocks []uint64) int {
+	out := make([]int, 1)
+	a.index.Match(blockindex.Prompt{Model: "m", Blocks: messages.ListOf(blocks...)}, out)
+	return out[0]
+}
+
+func (a *audited) drifts() bool { return a.servers.Snapshot().ByID(a1).Prefix().Drifts }
 
 // A server that loses its cache has no wrong credit after 20 requests, whatever they are.
 func TestLostCacheIsNoticedWithin20Requests(t *testing.T) {
@@ -158,50 +182,55 @@ func TestLostCacheIsNoticedWithin20Requests(t *testing.T) {
 
 func drawn(a *audited, _ int) int  { return a.chance.IntN(a.talks) }
 func inTurn(a *audited, i int) int { return i % a.talks }
+func eight(_ *audited, i int) int  { return i % 8 }
 
-// A server begins to render prompts otherwise each time, from some block on. Within 20 requests it has no wrong credit,
-// and gets none until it finds again what it computed. Then the credit is back, and the next loss is noticed, too.
-func TestDriftIsNoticedWithin20Requests(t *testing.T) {
+// A server begins to render prompts otherwise each time, from some block on. Within 20 answers to prompts that the
+// index held it has no wrong credit, and gets none until it finds again what it computed. Then the credit is back, and
+// the next loss is noticed, too.
+func TestDriftIsNoticedWithin20Answers(t *testing.T) {
 	for name, c := range map[string]struct {
 		kept, tokens, talks int
 		next                func(a *audited, i int) int
 	}{
-		"in front":              {0, 64, 8, inTurn},
+		"in front":              {0, 64, 40, eight},
+		"from the start":        {0, 64, 3, inTurn},
 		"in front, drawn":       {0, 64, 40, drawn},
-		"few tokens":            {0, 32, 8, inTurn},
-		"one talk":              {0, 64, 8, func(*audited, int) int { return 0 }},
+		"few tokens":            {0, 32, 40, eight},
+		"one talk":              {0, 64, 40, func(*audited, int) int { return 0 }},
 		"behind the system's":   {systemBlocks, 64, 40, drawn},
-		"with new ones between": {systemBlocks, 64, 8, func(_ *audited, i int) int { return i/2%4 + i%2*1000*(i+1) }},
+		"with new ones between": {systemBlocks, 64, 40, func(_ *audited, i int) int { return i/2%4 + i%2*1000*(i+1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAudited(t, server{room: 1 << 20, reports: true, tokens: c.tokens}, c.talks)
 			a.server.drifts, a.server.kept = true, c.kept
-			drifts := func() bool { return a.servers.Snapshot().ByID(a1).Prefix().Drifts }
-			asked, noticed := 0, 0
-			for ; asked < 20; asked++ {
-				a.asks(c.next(a, asked))
-				if noticed == 0 && drifts() {
-					noticed = asked + 1
+			asked, held := 0, 0
+			for ; held < 20 && !a.drifts(); asked++ {
+				n := c.next(a, asked)
+				if a.held(talk(n)) == systemBlocks+talkBlocks {
+					held++
 				}
+				a.asks(n)
 			}
-			if _, wrong := a.credit(); wrong != 0 || noticed == 0 {
-				t.Fatalf("after %d requests %d blocks are wrong; drift was noticed after %d", asked, wrong, noticed)
-			}
-			t.Logf("noticed after %d requests", noticed)
-			for ; asked < 200; asked++ {
-				a.asks(c.next(a, asked))
-				if _, wrong := a.credit(); wrong != 0 || !drifts() {
-					t.Fatalf("after %d requests %d blocks are wrong, drifts: %t", asked+1, wrong, drifts())
+			t.Logf("noticed after %d answers, %d of them to prompts that the index held", asked, held)
+			for begin := asked; asked < begin+200; asked++ {
+				if asked%10 == begin%10 {
+					all, wrong := a.credit()
+					if wrong != 0 || !a.drifts() || asked > begin+100 && all < c.kept*9/10*c.talks {
+						t.Fatalf("after %d answers credit for %d blocks, %d of them wrong, drifts: %t", asked, all,
+							wrong, a.drifts())
+					}
 				}
+				a.server.reports = asked%3 > 0 // of the others nothing is known
+				a.asks(c.next(a, asked))
 			}
-			a.server.drifts = false
+			a.server.drifts, a.server.reports = false, true
 			for range 2 {
 				for n := range c.talks {
 					a.asks(n)
 				}
 			}
-			if all, wrong := a.credit(); drifts() || wrong != 0 || all != c.talks*(systemBlocks+talkBlocks) {
-				t.Errorf("once it finds all again: %d blocks, %d of them wrong, drifts: %t", all, wrong, drifts())
+			if all, wrong := a.credit(); a.drifts() || wrong != 0 || all != c.talks*(systemBlocks+talkBlocks) {
+				t.Errorf("once it finds all again: %d blocks, %d of them wrong, drifts: %t", all, wrong, a.drifts())
 			}
 			a.server.holds = nil
 			for i := range 20 {

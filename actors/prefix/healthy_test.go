@@ -1,6 +1,7 @@
 package prefix_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -103,5 +104,84 @@ func TestHealthyServerKeepsItsCredit(t *testing.T) {
 				t.Errorf("%v of %v blocks were dropped, want less than 1%%", lost, entered)
 			}
 		})
+	}
+}
+
+// A server that is reset, or whose cache is small, keeps its credit: after nearly every answer the index holds of the
+// last prompts what the server does, whether or not one of them comes again in time to show it.
+func TestHealthyServerKeepsItsCreditThroughLosses(t *testing.T) {
+	const answers, talk = 600, talkBlocks + systemBlocks
+	again := func(each, before int) func(int) int { // now and then a prompt of some time ago
+		return func(i int) int {
+			if i%each == 0 && i >= before {
+				return i - before
+			}
+			return i
+		}
+	}
+	resets := func(i int) bool { return i == 100 || i == 500 }
+	for name, c := range map[string]struct {
+		room  int // prompts
+		next  func(i int) int
+		reset func(i int) bool
+	}{
+		"retries after two resets": {60, func(i int) int {
+			if resets(i - 1) {
+				return i - 20
+			}
+			return i
+		}, resets},
+		"retries after each of many resets": {60, again(40, 2), func(i int) bool { return i%40 == 39 }},
+		"one after each of three in a row":  {60, again(6, 3), func(i int) bool { return i < 20 && i%6 == 5 }},
+		"older ones than it keeps":          {40, again(10, 101), nil},
+		"older ones than a small one keeps": {6, again(10, 8), nil},
+		"in turn, of more than it keeps":    {6, func(i int) int { return i % 8 }, nil},
+		"retries of many ages":              {6, func(i int) int { return max(i-i*7%11, 0) }, nil},
+		"all at random, half is kept":       {20, func(i int) int { return i * i * 7919 % 10007 % 40 }, nil},
+	} {
+		for _, shared := range []int{0, talk / 3, talk * 2 / 3} {
+			t.Run(fmt.Sprintf("%s/%d of %d shared", name, shared, talk), func(t *testing.T) {
+				a := newAudited(t, server{room: shared + c.room*(talk-shared), reports: true}, 8)
+				denied := 0
+				for i := range answers {
+					if c.reset != nil && c.reset(i) {
+						a.server.holds = nil
+					}
+					a.sends(sharing(shared, 1000+c.next(i)))
+					for before := range min(4, i+1) {
+						if p := sharing(shared, 1000+c.next(i-before)); a.held(p) < a.server.lead(p) {
+							denied++
+							break
+						}
+					}
+				}
+				t.Logf("after %d of %d answers right credit was missing", denied, answers)
+				if denied > 20 {
+					t.Errorf("after %d of %d answers right credit was missing", denied, answers)
+				}
+			})
+		}
+	}
+}
+
+// A server that was taken for one that drifts, and gets no prompt again that could show otherwise, has its credit back
+// after 1000 answers.
+func TestDriftIsPutToTheTestAgain(t *testing.T) {
+	a := newAudited(t, server{room: 1000, reports: true}, 8)
+	a.sends(sharing(0, 999))
+	for range 3 {
+		a.server.holds = nil
+		a.sends(sharing(0, 999))
+	}
+	if !a.drifts() {
+		t.Fatal("three losses of a prompt that was just computed are no drift")
+	}
+	for i := range 1001 {
+		if a.sends(sharing(0, 1000+i)); i < 1000 != a.drifts() {
+			t.Fatalf("%d answers later it drifts: %t", i+1, a.drifts())
+		}
+	}
+	if got := a.held(sharing(0, 2000)); got != systemBlocks+talkBlocks {
+		t.Errorf("then credit for %d blocks of the last prompt, want %d", got, systemBlocks+talkBlocks)
 	}
 }

@@ -127,15 +127,16 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 		return
 	}
 	if p.admits(placed.endpoint) {
-		p.index.Refresh(placed.endpoint.Slot, placed.prompt, placed.entry)
-		p.audit(&placed, m.Prompt)
+		used := p.index.Refresh(placed.endpoint.Slot, placed.prompt, placed.entry)
+		p.audit(&placed, m.Prompt, used)
 	}
 	p.audits.ended(placed.endpoint.Slot, placed.prompt, placed.entry)
 	delete(p.placed, m.Request)
 }
 
-// audit compares what the index held of a prompt with what its server reports, and drops what the server has lost.
-func (p *Prefix) audit(of *placement, m messages.ReportedPrompt) {
+// audit compares what the index held of a prompt with what its server reports, and drops what the server has lost. The
+// prompt was last used by that stamp.
+func (p *Prefix) audit(of *placement, m messages.ReportedPrompt, used uint64) {
 	endpoint := p.pool.Snapshot().ByID(of.endpoint)
 	verdict := p.audits.judge(of, m, blockTokens(endpoint))
 	found := endpoints.Audited{Drifts: verdict.drifts}
@@ -144,6 +145,10 @@ func (p *Prefix) audit(of *placement, m messages.ReportedPrompt) {
 	}
 	if verdict.drop > 0 {
 		found.LostBlocks = uint64(p.index.Disuse(of.endpoint.Slot, verdict.drop))
+	}
+	if verdict.drifts {
+		rest := blockindex.Entry{From: verdict.keep, To: of.prompt.Blocks.Len(), Stamp: used}
+		found.LostBlocks += uint64(p.index.Withdraw(of.endpoint.Slot, of.prompt, rest))
 	}
 	p.metrics.audited(found)
 	if endpoint != nil {

@@ -42,7 +42,7 @@ type PrefixView struct {
 	PredictedTokens uint64 `json:"predicted_tokens"` // which the prefix index held of the prompts
 	ReportedTokens  uint64 `json:"reported_tokens"`  // which the server reported as cached
 	LostBlocks      uint64 `json:"lost_blocks"`      // dropped from the index
-	Drifting        bool   `json:"drifting"`         // it does not find again what it computed, and gets no credit
+	Drifting        bool   `json:"drifting"`         // it does not find again what it computed
 }
 
 // SourceView is what a further source, by the name of its plugin, said of an endpoint.

@@ -80,7 +80,7 @@ func NewCollector(
 			"Blocks of the prefix index that were dropped because audits showed that the endpoint had lost them.",
 			"endpoint"),
 		prefixDrifting: of("signalbox_endpoint_prefix_drifting",
-			"1 if the endpoint does not find again what it computed, and has no credit in the prefix index; else 0.",
+			"1 if the endpoint does not find again what it computed, and has credit only for what it reports; else 0.",
 			"endpoint"),
 		endpointFailing: of("signalbox_endpoint_scrape_failing", "1 if the newest scrape failed.", "endpoint"),
 	}

@@ -154,11 +154,13 @@ const staleShare = 16
 
 // Refresh notes, at the end of a request, that the endpoint has used again what it holds of the prompt. e is the entry
 // of that request. If the endpoint has used less than a sixteenth of its capacity since, the prompt is still among the
-// most recently used, and Refresh does nothing.
-func (x *Index) Refresh(slot uint32, p Prompt, e Entry) {
+// most recently used, and Refresh does nothing. It returns the stamp of the last use.
+func (x *Index) Refresh(slot uint32, p Prompt, e Entry) uint64 {
 	if int(slot) < len(x.slots) && x.slots[slot].used-e.Used >= uint64(x.capacity/staleShare) {
 		x.touch(&x.slots[slot], p)
+		return x.stamp
 	}
+	return e.Stamp
 }
 
 // touch makes the lead blocks of the prompt that the endpoint holds its most recently used ones. It returns their

@@ -133,7 +133,14 @@ func TestRefresh(t *testing.T) {
 		for range others {
 			index.Enter(0, chain(r, nil, length))
 		}
-		index.Refresh(0, first, e)
+		stamp := index.Refresh(0, first, e)
+		index.Lead(0, first, func(_, used uint64) bool {
+			if used != stamp {
+				t.Errorf("with %d blocks between, one was last used by stamp %d, Refresh says %d", others*length, used,
+					stamp)
+			}
+			return true
+		})
 		index.Enter(0, chain(r, nil, capacity-length*others))
 		if got := index.Match(first, make([]int, 1)); got != want {
 			t.Errorf("with %d blocks between, %d blocks are left, want %d", others*length, got, want)

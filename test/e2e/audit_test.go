@@ -70,7 +70,9 @@ func TestEnvoySeesDrift(t *testing.T) {
 			p.asks(t, n%talks)
 		}
 	}
-	ask(2 * talks)
+	for n := range 2 * 3 * talks { // it keeps more than the index will ask of it
+		p.asks(t, n%(3*talks))
+	}
 	if before := p.found(); before.lost != 0 || before.predicted == 0 || before.drifting != 0 {
 		t.Fatalf("before: %+v", before)
 	}
