@@ -107,8 +107,8 @@ func (d *MaxSaturation) Learns() (all []attributes.Attribute) {
 
 // Saturation returns the largest of those that the detectors find which count for any of the candidates.
 func (d *MaxSaturation) Saturation(in *schedule.Input) (most float64) {
-	for _, p := range d.of {
-		if counts := p.counts(in); counts == nil || slices.Contains(counts, true) {
+	for i := range d.of {
+		if p := &d.of[i]; p.countsForAny(in) {
 			most = max(most, p.Detector.Saturation(in))
 		}
 	}
@@ -153,35 +153,38 @@ func lesser(a, b int) int {
 
 // Room keeps the servers that have room by each detector that counts for them.
 func (d *MaxSaturation) Room(in *schedule.Input, keep []bool) {
-	for _, p := range d.of {
-		counts, room := p.counts(in), slices.Repeat([]bool{true}, len(keep))
+	for i := range d.of {
+		p, room := &d.of[i], in.Flags()
 		if gate, ok := p.Detector.(schedule.Gate); ok {
 			gate.Room(in, room)
 		} else if p.Detector.Saturation(in) >= in.Ceiling() {
 			clear(room)
 		}
-		for i := range keep {
-			keep[i] = keep[i] && (room[i] || counts != nil && !counts[i])
+		for j := range keep {
+			keep[j] = keep[j] && (room[j] || !p.counts(in.Candidates().At(j)))
 		}
 	}
 }
 
-// counts returns for which candidates the detector counts; nil = for all.
-func (p *member) counts(in *schedule.Input) []bool {
+// countsForAny reports whether the detector counts for a candidate.
+func (p *member) countsForAny(in *schedule.Input) bool {
+	for _, c := range in.Candidates().All() {
+		if p.counts(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// counts reports whether the detector counts for a server.
+func (p *member) counts(server schedule.Candidate) bool {
 	if len(p.stages) == 0 {
-		return nil
+		return true
 	}
-	counts := make([]bool, in.Candidates().Len())
 	for _, stage := range p.stages {
-		var does schedule.Filter = filters.Decode{}
-		if stage == prefillStage {
-			does = filters.Prefill{}
-		}
-		keeps := make([]bool, len(counts))
-		does.Filter(in, keeps)
-		for i := range counts {
-			counts[i] = counts[i] || keeps[i]
+		if stage == prefillStage && filters.Prefills(server) || stage == decodeStage && filters.Decodes(server) {
+			return true
 		}
 	}
-	return counts
+	return false
 }

@@ -11,13 +11,17 @@ func (Decode) Validate() error { return nil }
 
 // Filter keeps candidates by their role.
 func (Decode) Filter(in *schedule.Input, keep []bool) {
-	for i := range in.Candidates().Len() {
-		role, labelled := in.Candidates().At(i).Label(roleLabel)
-		switch role {
-		case "decode", "prefill-decode", "both", "encode-prefill-decode":
-			keep[i] = true
-		default:
-			keep[i] = !labelled
-		}
+	for i, c := range in.Candidates().All() {
+		keep[i] = Decodes(c)
+	}
+}
+
+// Decodes reports whether a server generates tokens, by its role.
+func Decodes(server schedule.Candidate) bool {
+	switch role, labelled := server.Label(roleLabel); role {
+	case "decode", "prefill-decode", "both", "encode-prefill-decode":
+		return true
+	default:
+		return !labelled
 	}
 }

@@ -11,13 +11,16 @@ func (Prefill) Validate() error { return nil }
 
 // Filter keeps candidates by their role.
 func (Prefill) Filter(in *schedule.Input, keep []bool) {
-	for i := range in.Candidates().Len() {
-		role, _ := in.Candidates().At(i).Label(roleLabel)
-		switch role {
-		case "prefill", "encode-prefill", "prefill-decode", "both", "encode-prefill-decode":
-			keep[i] = true
-		default:
-			keep[i] = false
-		}
+	for i, c := range in.Candidates().All() {
+		keep[i] = Prefills(c)
 	}
+}
+
+// Prefills reports whether a server reads prompts for others, by its role.
+func Prefills(server schedule.Candidate) bool {
+	switch role, _ := server.Label(roleLabel); role {
+	case "prefill", "encode-prefill", "prefill-decode", "both", "encode-prefill-decode":
+		return true
+	}
+	return false
 }

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"iter"
 	"math"
 	"slices"
@@ -84,6 +85,39 @@ func (n Names) Of(i int) messages.List[string] { return messages.TakeList(n.colu
 
 // Contains reports whether a name is among those of candidate i. Unknown names contain none.
 func (n Names) Contains(i int, name string) bool { return slices.Contains(n.column[i], name) }
+
+// scratch is memory that plugins use while they run. Each loop has its own, which grows to the largest pool seen, so
+// that no request pays for it.
+type scratch struct {
+	numbers []uint64 // by candidate
+	order   []int
+	flags   []bool // by candidate
+}
+
+// Ascending returns the candidates by a number that each of them has, the least first. Those with equal numbers are in
+// their own order. The plugin may change the list, which is valid until the plugin returns or calls Ascending again.
+func (in *Input) Ascending(number func(candidate int) uint64) []int {
+	own, n := &in.run.scratch, in.candidates.Len()
+	own.numbers, own.order = grow(own.numbers, n), grow(own.order, n)
+	for i := range n {
+		own.numbers[i], own.order[i] = number(i), i
+	}
+	slices.SortFunc(own.order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(own.numbers[a], own.numbers[b]), cmp.Compare(a, b))
+	})
+	return own.order
+}
+
+// Flags returns a flag for each candidate, all of them set. The plugin may change the list, which is valid until the
+// plugin returns or calls Flags again.
+func (in *Input) Flags() []bool {
+	own := &in.run.scratch
+	own.flags = grow(own.flags, in.candidates.Len())
+	for i := range own.flags {
+		own.flags[i] = true
+	}
+	return own.flags
+}
 
 // columns has the values of a layout's attributes.
 type columns struct {

@@ -24,12 +24,18 @@ type profileRun struct {
 
 	candidates
 	freshness
-	scores []float32 // of the scorer that runs; scores[i] belongs to candidate i
-	totals []float32 // weighted sums; totals[i] belongs to candidate i
-	ranked []int     // candidates, as the picker returned them
-	values []float32 // room for the values of pick and runner-up, in the memory of the record
-	last   []uint32  // places in the view of the degraded endpoints that follow the ranked ones
-	due    unhealthy // the outlier that the request may probe; due.at = -1: none
+	scoring
+	scratch scratch   // of the plugin that runs
+	ranked  []int     // candidates, as the picker returned them
+	values  []float32 // room for the values of pick and runner-up, in the memory of the record
+	last    []uint32  // places in the view of the degraded endpoints that follow the ranked ones
+	due     unhealthy // the outlier that the request may probe; due.at = -1: none
+}
+
+// scoring holds what scorers say of each candidate, in the order of the candidates.
+type scoring struct {
+	scores []float32 // of the scorer that runs
+	totals []float32 // weighted, of all that have run
 }
 
 // candidates holds the endpoints of a view that are left.

@@ -1,7 +1,6 @@
 package scorers
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -42,12 +41,6 @@ func (s *NoHitLRU) Declare(r *attributes.Reader) {
 	s.cold, s.uses = schedule.NewPrivate[bool](r), memory.NewUses(r)
 }
 
-// usedAt is when a candidate was last used for a cold request.
-type usedAt struct {
-	candidate int
-	last      uint64 // 0 = never
-}
-
 // Score orders the candidates by their last use, if the request is a cold one.
 func (s *NoHitLRU) Score(in *schedule.Input, scores []float32) {
 	blocks, hit := in.Numbers(s.blocks), false
@@ -62,24 +55,14 @@ func (s *NoHitLRU) Score(in *schedule.Input, scores []float32) {
 		}
 		return
 	}
-	view, order := in.Memory(), make([]usedAt, len(scores))
-	for i, c := range in.Candidates().All() {
-		order[i] = usedAt{i, s.uses.Last(view, c.ID())}
+	view, candidates := in.Memory(), in.Candidates()
+	order := in.Ascending(func(i int) uint64 { return s.uses.Last(view, candidates.At(i).ID()) })
+	if forgotten := len(order) - s.LRUSize; forgotten > 0 { // as many others were used since: as if they never were
+		slices.Sort(order[:forgotten])
 	}
-	slices.SortFunc(order, func(a, b usedAt) int {
-		return cmp.Or(cmp.Compare(a.last, b.last), cmp.Compare(a.candidate, b.candidate))
-	})
-	for rank, at := range s.forget(order) {
-		scores[at.candidate] = 1 - float32(rank)/float32(max(len(order)-1, 1))
+	for rank, i := range order {
+		scores[i] = 1 - float32(rank)/float32(max(len(order)-1, 1))
 	}
-}
-
-// forget orders those that were used by more than LRUSize others since as if they never were.
-func (s *NoHitLRU) forget(order []usedAt) []usedAt {
-	if kept := len(order) - s.LRUSize; kept > 0 {
-		slices.SortFunc(order[:kept], func(a, b usedAt) int { return cmp.Compare(a.candidate, b.candidate) })
-	}
-	return order
 }
 
 // PreRequest notes which servers a cold request goes to: the one that serves it, and the one of the profile prefill.
