@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -9,13 +10,16 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/filters"
+	"github.com/signalbox-epp/signalbox/engine/profiles"
+	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
 // Convert returns a configuration file in version v1, with its comments. A file of v1 is returned as it is. What a file
-// says is not checked: plugins that Load would refuse are converted too. The error is a *strictyaml.Error.
+// says is not checked: where Load refuses the parameters of a plugin, they stay as they are. The error is a
+// *strictyaml.Error.
 func Convert(data []byte) ([]byte, error) {
 	root, problem := strictyaml.Parse(data)
 	switch {
@@ -40,7 +44,14 @@ func Convert(data []byte) ([]byte, error) {
 	if problem := convert(document.Content[0]); problem != nil {
 		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{*problem}}
 	}
-	return encode(&document)
+	converted, err := encode(&document)
+	if err == nil && strictyaml.Aliased(root) {
+		if _, problem := strictyaml.Parse(converted); problem != nil { // a value has moved before the one it stands for
+			return nil, &strictyaml.Error{Problems: []strictyaml.Problem{
+				{Text: "the file has an alias that cannot be converted; write it out"}}}
+		}
+	}
+	return converted, err
 }
 
 func knownVersion(root *yaml.Node) *strictyaml.Problem {
@@ -153,13 +164,17 @@ func rename(plugin *yaml.Node) {
 // references to it still hold.
 func retype(plugin *yaml.Node, now string) {
 	typ := strictyaml.Find(plugin, "type")
-	if strictyaml.Find(plugin, "name") == nil {
+	if n := strictyaml.Find(plugin, "name"); blank(n) {
+		strictyaml.Take(plugin, []string{"name"})
 		plugin.Content = append(plugin.Content,
 			&yaml.Node{Kind: yaml.ScalarNode, Value: "name", Style: plugin.Content[0].Style},
 			&yaml.Node{Kind: yaml.ScalarNode, Value: typ.Value, Style: typ.Style})
 	}
 	typ.Value = now
 }
+
+// blank reports whether Load takes a name for one that is not given.
+func blank(n *yaml.Node) bool { return n == nil || n.Value == "" || n.ShortTag() == "!!null" }
 
 // rewrite writes one plugin anew.
 func (e entries) rewrite(p *yaml.Node) {
@@ -172,24 +187,36 @@ func (e entries) rewrite(p *yaml.Node) {
 	if plugin == nil || parameters != nil && parameters.Kind != yaml.MappingNode {
 		return
 	}
-	if parameters != nil {
-		fields := reflect.TypeOf(plugin).Elem()
-		if e.oldest {
-			strictyaml.Prune(parameters, fields)
-		}
-		e.names(parameters, fields)
+	if parameters == nil {
+		parameters = mapping()
+		p.Content = append(p.Content, text("parameters"), parameters)
 	}
-	switch typ.Value {
-	case "by-label":
-		byLabel(p, parameters)
-	case "openai-parser":
-		e.priority(parameters)
-	case "pd-profile-handler":
-		e.handler(p, parameters)
-	case "prefix-cache-scorer":
-		e.sizes(parameters)
+	fields := reflect.TypeOf(plugin).Elem()
+	if e.oldest {
+		strictyaml.Prune(parameters, fields)
+	}
+	e.names(parameters, fields)
+	if read(plugin, parameters) {
+		switch given := plugin.(type) {
+		case *filters.ByLabel:
+			byLabel(p, parameters, given)
+		case *OpenAIParser:
+			e.priority(parameters, given)
+		case *profiles.PrefillDecode:
+			e.handler(p, parameters, given)
+		case *scorers.PrefixCache:
+			e.sizes(parameters, given)
+		}
 	}
 	strictyaml.DropEmpty(p, "parameters")
+}
+
+// read decodes parameters onto a plugin as Load does. It returns false for those that Load refuses.
+func read(plugin any, parameters *yaml.Node) bool {
+	r := strictyaml.NewReader(maxValues)
+	r.Decode(parameters, "", reflect.ValueOf(plugin).Elem())
+	v, checked := plugin.(interface{ Validate() error })
+	return r.Err() == nil && (!checked || v.Validate() == nil)
 }
 
 // names moves parameters from their older names, as olderNames does.
@@ -205,128 +232,112 @@ func (e entries) names(parameters *yaml.Node, t reflect.Type) {
 	}
 }
 
-// byLabel makes a label-selector-filter of a by-label, unless it keeps servers without the label.
-func byLabel(p, parameters *yaml.Node) {
-	if parameters == nil {
+// byLabel makes a label-selector-filter of a by-label, unless it keeps servers without the label, or has values that a
+// selector does not take.
+func byLabel(p, parameters *yaml.Node, given *filters.ByLabel) {
+	if given.AllowsNoLabel {
 		return
 	}
-	if n := strictyaml.Find(parameters, "allowsNoLabel"); n != nil && n.Value == "true" {
-		return
-	}
-	label, values := strictyaml.Find(parameters, "label"), strictyaml.Find(parameters, "validValues")
-	if label == nil || values == nil {
+	selector := mapping(pairOf("matchExpressions", sequence(mapping(pairOf("key", strictyaml.Find(parameters, "label")),
+		pairOf("operator", text("In")), pairOf("values", strictyaml.Find(parameters, "validValues"))))))
+	if !read(new(filters.LabelSelector), selector) {
 		return
 	}
 	retype(p, replaced["by-label"])
-	parameters.Content = mapping(pairOf("matchExpressions", sequence(mapping(pairOf("key", label),
-		pairOf("operator", text("In")), pairOf("values", values))))).Content
+	parameters.Content = selector.Content
 }
 
 // priority moves propagatePriority to where it stands now.
-func (e entries) priority(parameters *yaml.Node) {
-	if parameters == nil {
-		return
-	}
+func (e entries) priority(parameters *yaml.Node, given *OpenAIParser) {
 	key, value := strictyaml.Take(parameters, []string{"propagatePriority"})
-	if value == nil || value.Value != "true" {
-		return
+	if given.PropagatePriority {
+		at := []string{"requestHandler", "propagatePriority"}
+		strictyaml.Take(e.root, at)
+		strictyaml.Put(e.root, at, key, value)
 	}
-	at := []string{"requestHandler", "propagatePriority"}
-	strictyaml.Take(e.root, at)
-	strictyaml.Put(e.root, at, key, value)
 }
 
 // handler makes a disagg-profile-handler of a pd-profile-handler, unless it has a port of the sidecar.
-func (e entries) handler(p, parameters *yaml.Node) {
-	given := func(name string) string {
-		if parameters == nil {
-			return ""
-		}
-		_, value := strictyaml.Take(parameters, []string{name})
-		if value == nil || value.ShortTag() == "!!null" {
-			return ""
-		}
-		return value.Value
+func (e entries) handler(p, parameters *yaml.Node, given *profiles.PrefillDecode) {
+	if given.PrimaryPort != 0 {
+		return
 	}
-	if parameters != nil {
-		if port := strictyaml.Find(parameters, "primaryPort"); port != nil && port.Value != "0" {
+	retype(p, replaced["pd-profile-handler"])
+	parameters.Content = nil
+	for _, stage := range []struct{ name, profile string }{
+		{"decode", given.DecodeProfile}, {"prefill", given.PrefillProfile},
+	} {
+		if stage.profile != stage.name {
+			strictyaml.Put(parameters, []string{"profiles", stage.name}, text(stage.name), text(stage.profile))
+		}
+		if stage.profile == "encode" { // the profile of a third stage, by default
+			strictyaml.Put(parameters, []string{"profiles", "encode"}, text("encode"), text(""))
+		}
+	}
+	strictyaml.Put(parameters, []string{"deciders", "prefill"}, text("prefill"), text(e.decider(given)))
+}
+
+// decider returns the name of what decides in place of a pd-profile-handler. A decider for its threshold is added.
+func (e entries) decider(given *profiles.PrefillDecode) string {
+	const byPrefix, always = "prefix-based-pd-decider", "always-disagg-pd-decider"
+	switch {
+	case given.DeciderPluginName != "":
+		return given.DeciderPluginName
+	case e.named(byPrefix) != nil:
+		return byPrefix
+	case given.Threshold > 0:
+		return e.add(byPrefix, mapping(pairOf("nonCachedTokens", plain(strconv.Itoa(given.ThresholdTokens())))))
+	}
+	if x := e.named(always); x != nil && strictyaml.Find(x, "type").Value == always {
+		return always
+	}
+	return e.add(always, nil)
+}
+
+// sizes moves sizes of the index to the producer that has them now, if it is there or can be added. Of two capacities
+// the larger one stays, as it holds for both.
+func (e entries) sizes(parameters *yaml.Node, given *scorers.PrefixCache) {
+	strictyaml.Take(parameters, []string{"mode"})
+	strictyaml.Take(parameters, []string{"hashBlockSize"})
+	const producer, capacity = prefixProducer, "lruCapacityPerServer"
+	name := cmp.Or(given.PrefixMatchInfoProducerName, producer)
+	of, there := e.named(name), construct(producer).(*ApproxPrefixCache)
+	switch {
+	case of == nil && name != producer:
+		return
+	case of != nil:
+		typ, has := strictyaml.Find(of, "type"), strictyaml.Find(of, "parameters")
+		if typ == nil || typ.Value != producer || has != nil && !read(there, has) {
 			return
 		}
 	}
-	for _, unused := range []string{"primaryPort", "prefixPluginType", "prefixPluginName", "hashBlockSize",
-		"prefixMatchInfoProducerName"} {
-		given(unused)
-	}
-	threshold, err := strconv.Atoi(given("threshold"))
-	decider := given("deciderPluginName")
-	if decider == "" {
-		decider = "prefix-based-pd-decider"
-		if e.named(decider) == nil {
-			decider = e.decider(threshold, err == nil)
-		}
-	}
-	if parameters == nil {
-		parameters = mapping()
-		p.Content = append(p.Content, text("parameters"), parameters)
-	}
-	retype(p, replaced["pd-profile-handler"])
-	for _, stage := range []string{"decode", "prefill"} {
-		if name := given(stage + "Profile"); name != "" && name != stage {
-			strictyaml.Put(parameters, []string{"profiles", stage}, text(stage), text(name))
-		}
-	}
-	strictyaml.Put(parameters, []string{"deciders", "prefill"}, text("prefill"), text(decider))
-}
-
-// decider adds the plugin that decides as a threshold does, and returns its name.
-func (e entries) decider(threshold int, given bool) string {
-	const tokenBytes = blockindex.BlockBytes / blockindex.BlockTokens
-	const always = "always-disagg-pd-decider"
-	if !given || threshold == 0 {
-		if e.named(always) == nil {
-			e.add(always, nil)
-		}
-		return always
-	}
-	e.add("prefix-based-pd-decider", mapping(pairOf("nonCachedTokens",
-		plain(strconv.Itoa((threshold+tokenBytes-1)/tokenBytes)))))
-	return "prefix-based-pd-decider"
-}
-
-// sizes moves sizes of the index to the producer that has them now, if it is there or can be added.
-func (e entries) sizes(parameters *yaml.Node) {
-	if parameters == nil {
-		return
-	}
-	if mode := strictyaml.Find(parameters, "mode"); mode != nil && mode.Value != "cache_tracking" {
-		strictyaml.Take(parameters, []string{"mode"})
-	}
-	strictyaml.Take(parameters, []string{"hashBlockSize"})
-	const producer = "approx-prefix-cache-producer"
-	name := producer
-	if n := strictyaml.Find(parameters, "prefixMatchInfoProducerName"); n != nil && n.Value != "" {
-		name = n.Value
-	}
-	of := e.named(name)
-	if of == nil && name != producer {
-		return
-	}
 	moved := mapping()
 	for _, size := range []string{"autoTune", "blockSize", "blockSizeTokens", "maxPrefixBlocksToMatch",
-		"maxPrefixTokensToMatch", "lruCapacityPerServer"} {
+		"maxPrefixTokensToMatch"} {
 		if key, value := strictyaml.Take(parameters, []string{size}); value != nil {
 			moved.Content = append(moved.Content, key, value)
 		}
 	}
-	if len(moved.Content) == 0 {
-		return
+	if key, value := strictyaml.Take(parameters, []string{capacity}); value != nil &&
+		(of == nil || given.LRUCapacityPerServer > there.LRUCapacityPerServer) {
+		moved.Content = append(moved.Content, key, value)
 	}
-	if of == nil {
+	switch {
+	case len(moved.Content) == 0:
+		return
+	case !read(construct(producer), moved): // a size that has no effect at the scorer, and that the producer refuses
+		parameters.Content = append(parameters.Content, moved.Content...)
+		return
+	case of == nil:
 		e.add(producer, moved)
 		return
 	}
 	for i := 0; i < len(moved.Content); i += 2 {
-		strictyaml.Put(of, []string{"parameters", moved.Content[i].Value}, moved.Content[i], moved.Content[i+1])
+		at := []string{"parameters", moved.Content[i].Value}
+		if at[1] == capacity {
+			strictyaml.Take(of, at)
+		}
+		strictyaml.Put(of, at, moved.Content[i], moved.Content[i+1])
 	}
 }
 
@@ -334,7 +345,7 @@ func (e entries) sizes(parameters *yaml.Node) {
 func (e entries) named(name string) *yaml.Node {
 	for _, p := range e.list.Content {
 		n := strictyaml.Find(p, "name")
-		if n == nil || n.Value == "" {
+		if blank(n) {
 			n = strictyaml.Find(p, "type")
 		}
 		if n != nil && n.Value == name {
@@ -344,13 +355,21 @@ func (e entries) named(name string) *yaml.Node {
 	return nil
 }
 
-// add adds a plugin.
-func (e entries) add(typ string, parameters *yaml.Node) {
+// add adds a plugin and returns its name, which is its type unless another plugin has that name.
+func (e entries) add(typ string, parameters *yaml.Node) (name string) {
+	name = typ
+	for i := 2; e.named(name) != nil; i++ {
+		name = typ + "-" + strconv.Itoa(i)
+	}
 	p := mapping(pairOf("type", text(typ)))
+	if name != typ {
+		p.Content = append(p.Content, text("name"), text(name))
+	}
 	if parameters != nil {
 		p.Content = append(p.Content, text("parameters"), parameters)
 	}
 	e.list.Content = append(e.list.Content, p)
+	return name
 }
 
 // bounds makes a plugin of the bounds that the key saturationDetector has in place of a name.

@@ -17,7 +17,7 @@ import (
 // others maps the types of plugins that are built into the server to their parameters with defaults. What they
 // configure is always there, or is switched on by naming it.
 var others = map[string]func() any{
-	"approx-prefix-cache-producer": func() any {
+	prefixProducer: func() any {
 		return &ApproxPrefixCache{AutoTune: true, BlockSizeTokens: 16, MaxPrefixBlocksToMatch: 2048,
 			MaxPrefixTokensToMatch: 131072, LRUCapacityPerServer: 31250}
 	},
@@ -74,6 +74,7 @@ type pageSource interface {
 const (
 	coreExtractor   = "core-metrics-extractor"
 	modelsExtractor = "models-data-extractor"
+	prefixProducer  = "approx-prefix-cache-producer"
 
 	topologyExtractor = "topology-extractor"
 )

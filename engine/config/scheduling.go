@@ -294,7 +294,7 @@ var emits = map[string][]attributes.Attribute{
 	"inflight-load-producer": {
 		attributes.InflightRequests, attributes.InflightTokens, attributes.WindowRequests, attributes.WindowTokens,
 	},
-	"approx-prefix-cache-producer": {attributes.PrefixBlocks},
+	prefixProducer: {attributes.PrefixBlocks},
 }
 
 // declare returns what a plugin reads.
@@ -332,7 +332,7 @@ func (l *loader) bind() *attributes.Layout {
 		}
 	}
 	l.emit("inflight-load-producer")
-	l.emit("approx-prefix-cache-producer")
+	l.emit(prefixProducer)
 	layout, faults := l.binding.Layout()
 	for _, f := range faults {
 		if !l.config.Metrics.Enabled && f.Absent != "" {

@@ -135,6 +135,7 @@ func (s *shower) plugins() *yaml.Node {
 	more := append([]*instance{
 		from.picker, from.handler, from.metrics, from.core, from.models, from.list, from.gate.detector,
 	}, from.parsers...)
+	more = append(more, s.keeping(all)...)
 	for _, x := range append(more, from.gate.queueing.plugins()...) {
 		if x != nil && (x.used || x.path == "") && !slices.Contains(all, x) {
 			all = append(all, x)
@@ -156,6 +157,26 @@ func (s *shower) plugins() *yaml.Node {
 		))
 	}
 	return list
+}
+
+// keeping returns the producer of the prefix index if the file has none and names a capacity elsewhere. Producers that
+// it has get the capacity that holds for all.
+func (s *shower) keeping(all []*instance) []*instance {
+	if s.blocks == 0 {
+		return nil
+	}
+	found := false
+	for _, x := range all {
+		if p, ok := x.plugin.(*ApproxPrefixCache); ok {
+			p.LRUCapacityPerServer, found = s.blocks, true
+		}
+	}
+	if found {
+		return nil
+	}
+	x := s.oneOf(prefixProducer)
+	x.plugin.(*ApproxPrefixCache).LRUCapacityPerServer = s.blocks
+	return []*instance{x}
 }
 
 // decidesWaits reports whether a plugin decides only over requests that wait.

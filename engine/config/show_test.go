@@ -17,7 +17,11 @@ func TestShowIsTheEffect(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no files")
 	}
-	texts := map[string]string{"the default": builtIn}
+	capacity := head + "plugins: [{type: prefix-cache-scorer, parameters: {lruCapacityPerServer: 40000}}"
+	texts := map[string]string{
+		"the default": builtIn, "a capacity": capacity + "]",
+		"two capacities": capacity + ", {type: approx-prefix-cache-producer, parameters: {lruCapacityPerServer: 9}}]",
+	}
 	for _, name := range files {
 		data, err := os.ReadFile(name)
 		if err != nil {

@@ -213,15 +213,17 @@ func (l *loader) olderNames(at string, plugin reflect.Value) {
 		}
 		value := given.Elem()
 		given.SetZero()
+		if value.Kind() == reflect.String && value.IsZero() {
+			l.Warn(at+"."+f.Name, "deprecated, write %s", f.Older)
+			continue
+		}
 		now := parameterAt(plugin, f.Older)
 		taken := moved[f.Older] || l.Written(at+"."+f.Older)
 		if taken && !now.Equal(value) {
 			l.Warn(at+"."+f.Name, "has no effect beside %s", f.Older)
 			continue
 		}
-		if !value.IsZero() || value.Kind() != reflect.String {
-			now.Set(value)
-		}
+		now.Set(value)
 		moved[f.Older] = true
 		l.Warn(at+"."+f.Name, "deprecated, write %s", f.Older)
 	}
@@ -250,6 +252,7 @@ func (l *loader) settle(x *instance) {
 		p.PrefixCacheOlderNames = scorers.PrefixCacheOlderNames{}
 	case *OpenAIParser:
 		l.config.SetsPriority = l.config.SetsPriority || p.PropagatePriority
+		p.PropagatePriority = false
 	case *ApproxPrefixCache:
 		p.LRUCapacityPerServer = l.capped(x.path+".parameters.lruCapacityPerServer", p.LRUCapacityPerServer)
 		l.blocks = max(l.blocks, p.LRUCapacityPerServer)

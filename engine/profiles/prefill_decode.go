@@ -87,9 +87,14 @@ func (h *PrefillDecode) decider() schedule.Decider {
 	if h.Threshold == 0 {
 		return new(deciders.Always)
 	}
-	const tokenBytes = blockindex.BlockBytes / blockindex.BlockTokens
-	h.uncached.NonCachedTokens = (h.Threshold + tokenBytes - 1) / tokenBytes
+	h.uncached.NonCachedTokens = h.ThresholdTokens()
 	return &h.uncached
+}
+
+// ThresholdTokens returns a threshold above 0 in tokens, rounded up.
+func (h *PrefillDecode) ThresholdTokens() int {
+	const tokenBytes = blockindex.BlockBytes / blockindex.BlockTokens
+	return (h.Threshold-1)/tokenBytes + 1
 }
 
 // WithoutBody says until when the servers of the prefill stage have load.
