@@ -2,6 +2,7 @@ package points_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
@@ -9,6 +10,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/points"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
+	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -18,6 +20,28 @@ func holding(blocks ...int) (all []scheduletest.Endpoint) {
 		all = append(all, scheduletest.Endpoint{PrefixBlocks: n})
 	}
 	return all
+}
+
+// Endpoints score by the label that an attribute stands for, not by one that has the attribute's name.
+func TestLabelProducerNamesLabels(t *testing.T) {
+	producer := points.Types["label-producer"]().(*points.LabelProducer)
+	producer.Labels = []points.NamedLabel{{Label: "zone", AttributeKey: "rack"},
+		{Label: "topology.kubernetes.io/region", AttributeKey: "region"}}
+	s := scorers.Types["endpoint-attribute-weight-scorer"]().(*scorers.EndpointAttributeWeight)
+	s.AttributeKey, s.Weights = "region", map[string]float64{"eu": 8, "us": 2}
+	if err := s.Refer(func(string, string) any { return producer }); err != nil {
+		t.Fatal(err)
+	}
+	region := func(of string) scheduletest.Endpoint {
+		return scheduletest.Endpoint{Labels: map[string]string{
+			"topology.kubernetes.io/region": of, "zone": "eu", "region": "eu", "rack": "eu"}}
+	}
+	got := make([]float32, 3)
+	scheduletest.Show(t, s, scheduletest.Request(), func(in *schedule.Input) { s.Score(in, got) },
+		region("us"), region("eu"), region("asia"))
+	if want := []float32{0.25, 1, 0.25}; !slices.Equal(got, want) {
+		t.Errorf("Score = %v, want %v", got, want)
+	}
 }
 
 // TestCacheSource: the first endpoint serves, and the second one reads the prompt if there is a profile for that.
