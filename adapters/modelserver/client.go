@@ -94,7 +94,10 @@ func (f *Fetcher) getFrom(
 		return err
 	}
 	req.Header.Set("User-Agent", "signalbox")
-	client, err := f.client(by)
+	if req.URL.Scheme != "https" {
+		by = trust{}
+	}
+	client, err := f.client(ctx, by)
 	if err != nil {
 		return err
 	}
@@ -111,10 +114,10 @@ func (f *Fetcher) getFrom(
 }
 
 // client returns the client that accepts these certificates.
-func (f *Fetcher) client(by trust) (*http.Client, error) {
+func (f *Fetcher) client(ctx context.Context, by trust) (*http.Client, error) {
 	switch {
 	case len(by.files()) > 0:
-		return f.others.of(by, f.cfg, time.Now())
+		return f.others.of(ctx, by, f.cfg, time.Now())
 	case by.anyCertificate:
 		return f.trusting, nil
 	}
@@ -188,6 +191,15 @@ func (p Page) trust() trust {
 	return t
 }
 
+// trusts returns those of all pages.
+func (p Pages) trusts() map[trust]bool {
+	all := map[trust]bool{p.Metrics.trust(): true, p.Models.trust(): true}
+	for _, f := range p.Further {
+		all[f.Page.trust()] = true
+	}
+	return all
+}
+
 // files returns the names of the files.
 func (t trust) files() (names []string) {
 	for _, name := range []string{t.authorities, t.certificate, t.key} {
@@ -226,53 +238,87 @@ func (t trust) load() (*tls.Config, error) {
 const filesAge = 10 * time.Second
 
 // clients holds a client for each set of files that pages name. A set that cannot be read does not displace one that
-// could.
+// could. Files are read on a goroutine of their own: a mount that hangs holds up the pages that name it, and no others.
 type clients struct {
 	mu   sync.Mutex
 	open map[trust]*client
 }
 
-// client is that of one set of files.
+// client is that of one set of files. Its fields are guarded by the mutex of clients.
 type client struct {
-	*http.Client
+	http   *http.Client // nil = the files were never read
 	looked time.Time
 	stamps string // of the files as they were read
+	look   *look  // that is under way; nil = none
 }
 
-// of returns the client for a set of files.
-func (c *clients) of(t trust, cfg Config, now time.Time) (*http.Client, error) {
+// look is one reading of the files.
+type look struct {
+	done chan struct{} // closed once err is set
+	err  error
+}
+
+// of returns the client for a set of files. It waits for the files until ctx ends, or while others wait for them and
+// there is a client already, not at all.
+func (c *clients) of(ctx context.Context, t trust, cfg Config, now time.Time) (*http.Client, error) {
+	c.mu.Lock()
+	k := c.open[t]
+	if k == nil {
+		if c.open == nil {
+			c.open = map[trust]*client{}
+		}
+		k = new(client)
+		c.open[t] = k
+	}
+	if last := k.http; last != nil && (now.Sub(k.looked) < filesAge || k.look != nil) {
+		c.mu.Unlock()
+		return last, nil
+	}
+	this := k.look
+	if this == nil {
+		this = &look{done: make(chan struct{})}
+		k.look = this
+		go c.read(k, t, k.stamps, cfg, now)
+	}
+	c.mu.Unlock()
+	select {
+	case <-this.done:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the files of certificates were not read: %w", ctx.Err())
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old := c.open[t]
-	if old != nil && now.Sub(old.looked) < filesAge {
-		return old.Client, nil
+	if k.http == nil {
+		return nil, this.err
 	}
-	stamps, err := stampsOf(t.files())
-	if old != nil && (err != nil || stamps == old.stamps) {
-		old.looked = now
-		return old.Client, nil
+	return k.http, nil
+}
+
+// read reads a set of files, unless they have these stamps, and ends the look that is under way.
+func (c *clients) read(k *client, t trust, before string, cfg Config, now time.Time) {
+	err := errors.New("reading the files of certificates panicked")
+	var fresh *http.Client
+	var stamps string
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if fresh != nil {
+			if k.http != nil {
+				k.http.CloseIdleConnections()
+			}
+			k.http, k.stamps = fresh, stamps
+		}
+		k.looked, k.look.err = now, err
+		close(k.look.done)
+		k.look = nil
+	}()
+	if stamps, err = stampsOf(t.files()); err != nil || stamps == before {
+		return
 	}
-	if err != nil {
-		return nil, err
+	var config *tls.Config
+	if config, err = t.load(); err == nil {
+		fresh = newClient(cfg, config)
 	}
-	config, err := t.load()
-	switch {
-	case err == nil:
-	case old != nil:
-		old.looked = now
-		return old.Client, nil
-	default:
-		return nil, err
-	}
-	if old != nil {
-		old.CloseIdleConnections()
-	}
-	if c.open == nil {
-		c.open = map[trust]*client{}
-	}
-	fresh := &client{Client: newClient(cfg, config), looked: now, stamps: stamps}
-	c.open[t] = fresh
-	return fresh.Client, nil
 }
 
 // stampsOf returns what tells files from their later contents.
@@ -287,11 +333,29 @@ func stampsOf(names []string) (stamps string, err error) {
 	return stamps, nil
 }
 
+// keep drops the clients of sets of files that no page names any more.
+func (c *clients) keep(named map[trust]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for t, k := range c.open {
+		if !named[t] {
+			k.close()
+			delete(c.open, t)
+		}
+	}
+}
+
 // close closes connections that are not in use.
 func (c *clients) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range c.open {
-		k.CloseIdleConnections()
+		k.close()
+	}
+}
+
+func (k *client) close() {
+	if k.http != nil {
+		k.http.CloseIdleConnections()
 	}
 }

@@ -1,18 +1,21 @@
 package modelserver
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,13 +133,13 @@ func TestCertificatesAreReadAnew(t *testing.T) {
 	}
 	var c clients
 	cfg := Config{}.withDefaults()
-	if _, err := c.of(by, cfg, then); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := c.of(t.Context(), by, cfg, then); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Fatalf("without files: got %v", err)
 	}
 	write(one, then)
 	at := func(now time.Time) any {
 		t.Helper()
-		got, err := c.of(by, cfg, now)
+		got, err := c.of(t.Context(), by, cfg, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,4 +166,52 @@ func TestCertificatesAreReadAnew(t *testing.T) {
 		t.Error("a file that is gone displaced a good one")
 	}
 	c.close()
+}
+
+// Files that hang hold up the pages that name them until their time is over, and no others. Without https none is read.
+func TestFilesThatHangHoldUpNoOthers(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	folder, now := t.TempDir(), time.Now()
+	pipe, id := filepath.Join(folder, "pipe"), newIdentity(t)
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hangs := trust{authorities: pipe}
+	good := trust{authorities: put(t, filepath.Join(folder, "ca"), id.certificate, now)}
+	f, err := NewFetcher(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	for range 2 { // the second one finds the first one waiting
+		if _, err := f.others.of(ctx, hangs, f.cfg, now); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want that the time is over", err)
+		}
+	}
+	if _, err := f.others.of(t.Context(), good, f.cfg, now); err != nil {
+		t.Errorf("files that can be read: %v", err)
+	}
+	s := httptest.NewServer(say("page"))
+	defer s.Close()
+	var body []byte
+	if err := f.getFrom(t.Context(), s.URL, trust{authorities: "/none"}, 10, &body); string(body) != "page" {
+		t.Errorf("without https: got %q, %v", body, err)
+	}
+	end, err := os.OpenFile(pipe, os.O_WRONLY, 0) // which the reader has waited for
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(pipe); err != nil { // or it would be waited for again
+		t.Fatal(err)
+	}
+	end.Close()
+	if _, err := f.others.of(t.Context(), hangs, f.cfg, now); err == nil {
+		t.Error("an empty pipe has certificates")
+	}
+	f.Read(Pages{Models: Page{CAFile: good.authorities}})
+	if _, kept := f.others.open[good]; !kept || len(f.others.open) != 1 {
+		t.Errorf("%d sets of files after other pages are read, want that which one names", len(f.others.open))
+	}
 }

@@ -292,6 +292,7 @@ func (f *Fetcher) store(r *reading) {
 		}
 	}
 	f.pages.Store(r)
+	f.others.keep(r.trusts())
 }
 
 // FetchMetrics begins a fetch of an endpoint's page of a source; "" = the metrics page. It tells the port

@@ -337,6 +337,10 @@ plugins:
     families: [a]}
 - type: models-data-source
   parameters: {scheme: https, caCertPath: /ca}
+- type: document-data-source
+  parameters: {url: "http://a/b", scheme: https, insecureSkipVerify: false, caCertPath: /ca}
+- {type: document-data-source, name: b, parameters: {url: "https://a/b", clientCertPath: /crt, clientKeyPath: /key}}
+- {type: document-data-source, name: c, parameters: {path: /b, clientCertPath: /crt, clientKeyPath: /key}}
 - type: queue-scorer
 dataLayer:
   sources: [{pluginRef: metrics-data-source}, {pluginRef: models-data-source}]
@@ -349,10 +353,15 @@ dataLayer:
 		t.Errorf("got %+v, want /ca, /crt and /key", m)
 	}
 	want := "plugins[0].parameters.families: has no effect; " +
-		"plugins[1].parameters.caCertPath: has no effect while insecureSkipVerify is true"
+		"plugins[1].parameters.caCertPath: has no effect while insecureSkipVerify is true; " +
+		"plugins[2].parameters.caCertPath: has no effect without https; " +
+		"plugins[4].parameters.clientCertPath: has no effect without https; " +
+		"plugins[4].parameters.clientKeyPath: has no effect without https"
 	var said []string
 	for _, w := range got.Warnings {
-		said = append(said, w.Path+": "+w.Text)
+		if strings.Contains(w.Path, ".parameters.") {
+			said = append(said, w.Path+": "+w.Text)
+		}
 	}
 	if strings.Join(said, "; ") != want {
 		t.Errorf("warned %q, want %q", said, want)

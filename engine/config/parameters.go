@@ -123,7 +123,8 @@ type HTTPSource struct {
 	// InsecureSkipVerify accepts any certificate; false = only those that caCertPath or the system's roots vouch for.
 	InsecureSkipVerify bool `json:"insecureSkipVerify"`
 	// CACertPath is a file of certificates that are trusted in place of the system's roots, in PEM. It has no effect
-	// while insecureSkipVerify is true. A file that changes is read anew within ten seconds.
+	// while insecureSkipVerify is true, nor has one of these files without https. A file that changes is read anew
+	// within ten seconds.
 	CACertPath string `json:"caCertPath"`
 	// ClientCertPath is a file with the certificate to show, in PEM.
 	ClientCertPath string `json:"clientCertPath"`
@@ -136,8 +137,18 @@ type HTTPSource struct {
 }
 
 // Adapt says which files have no effect.
-func (p *HTTPSource) Adapt() (warnings []error) {
-	if p.CACertPath != "" && p.InsecureSkipVerify {
+func (p *HTTPSource) Adapt() (warnings []error) { return p.adapt(p.Scheme == "https") }
+
+// adapt does so of a page that is read with TLS, or without.
+func (p *HTTPSource) adapt(secure bool) (warnings []error) {
+	for _, f := range []struct{ name, file string }{
+		{"caCertPath", p.CACertPath}, {"clientCertPath", p.ClientCertPath}, {"clientKeyPath", p.ClientKeyPath},
+	} {
+		if f.file != "" && !secure {
+			warnings = append(warnings, fmt.Errorf("%s: has no effect without https", f.name))
+		}
+	}
+	if p.CACertPath != "" && p.InsecureSkipVerify && secure {
 		warnings = append(warnings, errors.New("caCertPath: has no effect while insecureSkipVerify is true"))
 	}
 	return warnings
@@ -214,6 +225,11 @@ func (p *DocumentSource) further(f *FurtherSource) {
 	if p.ofPool() {
 		f.URL, f.File, f.Pushed, f.Interval = p.URL, p.File, p.Pushed, cmp.Or(f.Interval, poolDocumentInterval)
 	}
+}
+
+// Adapt says which files have no effect.
+func (p *DocumentSource) Adapt() (warnings []error) {
+	return p.adapt(p.Path != "" && p.Scheme == "https" || strings.HasPrefix(p.URL, "https://"))
 }
 
 // ofPool reports whether it is a document of the whole pool.
