@@ -75,7 +75,8 @@ func pluginsPage() []byte {
 		"and "+
 		"their defaults. `signalbox plugins TYPE` prints the same. `differences.md` lists the types of the reference "+
 		"that are refused.") + "\n\n" + wrap("", "What a plugin takes for each candidate is the shortest of many "+
-		"rounds of `BenchmarkCosts` in `engine/config`: "+CostsMeasured+". What all plugins of a profile share, such as "+
+		"rounds of `BenchmarkCosts` in `engine/config`: "+CostsMeasured+". Each tells these candidates apart. The prompt "+
+		"has 1 KB, and 16 KB for the `approx-prefix-cache-producer`. What all plugins of a profile share, such as "+
 		"reading attributes into columns, is not part of it.") + "\n")
 	for _, family := range (*Catalogue)(nil).Describe() {
 		fmt.Fprintf(&b, "\n## %s\n", strings.ToUpper(family.Name[:1])+family.Name[1:])
