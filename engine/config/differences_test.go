@@ -126,7 +126,7 @@ var knownErrors = []struct{ what, says, shown string }{
 	{"a capacity that is fixed at first", "the largest of a file holds",
 		"engine/blockindex/index_test.go TestResize"},
 	{"the index after a restart", "The prefix index is audited",
-		"actors/prefix/audit_test.go TestLostCacheIsNoticedWithin20Requests"},
+		"actors/prefix/audit_test.go TestLostCacheIsNoticedWithin20Answers"},
 	{"a limit of time for each request", "`x-llm-d-inference-ttl`",
 		"adapters/extproc/headers_test.go TestClientLimits"},
 	{"one destination", "A picker returns up to three endpoints", "engine/pickers/pickers_test.go TestDestinations"},
