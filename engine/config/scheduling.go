@@ -357,10 +357,15 @@ func (l *loader) lightLane(layout *attributes.Layout) {
 			l.note(x, "%s: %s", x.name, user.WithoutBody())
 		}
 		for _, slot := range x.reads {
-			if a := layout.At(slot); a.Origin == attributes.Counted {
+			switch a := layout.At(slot); a.Origin {
+			case attributes.Counted:
 				l.note(x,
 					"%s reads %s, in which a request counts until Envoy's access log tells its end; without that "+
 						"log it counts until the headers of its response", x.name, a.Name)
+			case attributes.Matched:
+				l.note(x, "%s reads %s, which may have what a server has lost for some 400 requests, because one "+
+					"answer in twenty shows cached tokens; with a file of signalbox envoy-config --lane full all do",
+					x.name, a.Name)
 			}
 		}
 	}

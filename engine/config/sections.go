@@ -384,7 +384,8 @@ func (l *loader) rewrites(list []rewriteSection) {
 	}
 	if len(list) > 0 && len(l.config.Parsers) > 0 {
 		l.config.LightLane = append(l.config.LightLane, l.Remark("modelRewrites",
-			"answers name the model that served, not the one that the client asked for"))
+			"answers name the model that served, not the one that the client asked for; with a file of signalbox "+
+				"envoy-config --lane full they name the latter"))
 	}
 	names, models := map[string]int{}, map[string]string{}
 	for i, r := range list {

@@ -107,15 +107,20 @@ func TestConfigCheckSaysWhatTheLightLaneChanges(t *testing.T) {
 	const head = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n"
 	const counts = ", in which a request counts until Envoy's access log tells its end; without that log it counts " +
 		"until the headers of its response\n"
+	const audits = "prefix-cache-scorer reads prefix-blocks, which may have what a server has lost for some 400 " +
+		"requests, because one answer in twenty shows cached tokens; with a file of signalbox envoy-config --lane " +
+		"full all do\n"
 	for name, c := range map[string]struct{ text, want string }{
-		"samples, prompts and labels": {text: "- type: queue-scorer\n- type: prefix-cache-scorer\n- type: " +
-			"decode-filter\n"},
+		"samples and labels": {text: "- type: queue-scorer\n- type: decode-filter\n"},
+		"prompts": {"- type: queue-scorer\n- type: prefix-cache-scorer\n",
+			"-: light lane: line 5: plugins[1]: " + audits},
 		"nothing that runs": {"- {type: active-request-scorer, name: idle}\n- type: queue-scorer\n" +
 			"schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]\n",
 			"-: warning: line 4: plugins[0]: nothing names idle, so it has no effect\n"},
 		"requests in flight": {"- {type: active-request-scorer, name: busy}\n- {type: prefix-cache-scorer, " +
 			"parameters: {yieldAboveRequests: 8}}\n",
 			"-: light lane: line 4: plugins[0]: busy reads inflight-requests" + counts +
+				"-: light lane: line 5: plugins[1]: " + audits +
 				"-: light lane: line 5: plugins[1]: prefix-cache-scorer reads inflight-requests" + counts},
 		"tokens in flight": {"- type: queue-scorer\n- type: endpoint-attribute-filter\n  parameters: {attributeKey: " +
 			"inflight-tokens, algorithm: {threshold: {operator: LessThan, value: 9}}}\n",
@@ -128,7 +133,7 @@ func TestConfigCheckSaysWhatTheLightLaneChanges(t *testing.T) {
 				"load until the headers of its response, not until its first token\n"},
 		"rewrites": {"- type: queue-scorer\nmodelRewrites: [{name: r, rules: [{targets: [{modelRewrite: m}]}]}]\n",
 			"-: light lane: line 5: modelRewrites: answers name the model that served, not the one that the client " +
-				"asked for\n"},
+				"asked for; with a file of signalbox envoy-config --lane full they name the latter\n"},
 		"a handler without stages": {text: "- type: queue-scorer\n- {type: disagg-profile-handler, parameters: " +
 			"{profiles: " +
 			"{decode: all}}}\nschedulingProfiles: [{name: all, plugins: [{pluginRef: queue-scorer}]}]\n"},
