@@ -182,67 +182,6 @@ func next(q Parameter, of, direction float64) float64 {
 	return of + direction
 }
 
-// readsByParameter says what plugins read that a parameter names.
-var readsByParameter = map[string]string{
-	"endpoint-attribute-filter":        "the attribute that `attributeKey` names",
-	"endpoint-attribute-scorer":        "the attribute that `attributeKey` names",
-	"endpoint-attribute-weight-scorer": "the attribute that `attributeKey` names",
-	"header-label-affinity-scorer":     "the header that `headerName` names",
-	"session-id-producer":              "the header or the cookie that the parameters name",
-	"topology-affinity-filter":         "the header that `peerTopologyHeader` names",
-	"topology-affinity-scorer":         "the header that `peerTopologyHeader` names",
-	"utilization-filter":               "the attributes that its conditions name",
-}
-
-// originNotes says where the attributes of plugins are from, and what they are if nothing is known.
-var originNotes = []struct {
-	attributes.Origin
-	words string
-}{
-	{attributes.Sampled, "unknown if the server does not report it"},
-	{attributes.Counted, "always known"},
-	{attributes.Matched, "0 if the server holds nothing"},
-	{attributes.Produced, "unknown unless its producer tells it"},
-}
-
-// readsOf lists what a plugin reads with its defaults, with what it reads where there is nothing.
-func readsOf(typ string) (names []string) {
-	if reader, ok := construct(typ).(schedule.Reader); ok {
-		names = declared(typ, reader)
-	}
-	if by := readsByParameter[typ]; by != "" {
-		names = append(names, by)
-	}
-	return names
-}
-
-// declared lists what a plugin asks for.
-func declared(typ string, reader schedule.Reader) (names []string) {
-	var b attributes.Binding
-	b.Emit("built in", attributes.BuiltIn()...)
-	b.Emit("a producer", attributes.Shared()...)
-	r := b.Reader(typ)
-	reader.Declare(r)
-	layout, _ := b.Layout() // of those whose attribute a parameter names, it lacks that
-	for _, origin := range originNotes {
-		var of []string
-		for _, slot := range r.Slots() {
-			if a := layout.At(slot); a.Name != "" && a.Origin == origin.Origin {
-				of = append(of, "`"+a.Name+"`")
-			}
-		}
-		if len(of) > 0 {
-			names = append(names, strings.Join(of, ", ")+" ("+origin.words+")")
-		}
-	}
-	for _, header := range layout.Headers() {
-		if header != "" {
-			names = append(names, "the header `"+header+"` (empty if the request has none)")
-		}
-	}
-	return names
-}
-
 // writesOf has the attributes that plugins write for others, by type, and what else they add to a request or response.
 var writesOf = map[string][]string{
 	"agent-identity":               {"`agent-identity`, of requests"},
@@ -269,12 +208,15 @@ var writesOf = map[string][]string{
 	"mm-embeddings-cache-producer": {"`llm-d.ai/mm-embeddings-cached-ratio`"},
 	"models-data-extractor":        {"`models`"},
 	"no-hit-lru-scorer":            {"which servers were used, for itself"},
-	"p2p-source-producer":          {"the header `x-kv-cache-source-host-port`, of requests"},
-	"prometheus-extractor":         {"the attributes that it names"},
-	"request-attribute-reporter":   {"dynamic metadata of the answer to the end of the response's body"},
-	"session-affinity-filter":      {"the header that names the server, of responses"},
-	"session-affinity-scorer":      {"the header that names the server, of responses"},
-	"session-id-producer":          {"`SessionIDDataKey`, of requests"},
+	"pd-profile-handler": {
+		"the header `x-prefiller-host-port`, with `primaryPort` `x-data-parallel-host-port`, of requests",
+	},
+	"p2p-source-producer":        {"the header `x-kv-cache-source-host-port`, of requests"},
+	"prometheus-extractor":       {"the attributes that it names"},
+	"request-attribute-reporter": {"dynamic metadata of the answer to the end of the response's body"},
+	"session-affinity-filter":    {"the header that names the server, of responses"},
+	"session-affinity-scorer":    {"the header that names the server, of responses"},
+	"session-id-producer":        {"`SessionIDDataKey`, of requests"},
 	"session-state-producer": {
 		"`llm-d.ai/session-turns`", "`llm-d.ai/session-duration-seconds`", "`llm-d.ai/session-idle-seconds`",
 		"`llm-d.ai/session-inflight-requests`", "`llm-d.ai/session-completed-requests`",
@@ -304,7 +246,8 @@ func TestAttributesHaveWriters(t *testing.T) {
 		_, extracts := plugin.(attributes.Extractor)
 		_, asks := plugin.(schedule.PreRequest)
 		_, answers := plugin.(schedule.ResponseHeaders)
-		if (produces || extracts || asks || answers) && len(writesOf[typ]) == 0 {
+		_, finishes := plugin.(schedule.Finisher)
+		if (produces || extracts || asks || answers || finishes) && len(writesOf[typ]) == 0 {
 			t.Errorf("%s can write, and writesOf does not say what", typ)
 		}
 	}

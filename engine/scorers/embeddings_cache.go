@@ -8,7 +8,8 @@ import (
 )
 
 // EmbeddingsCache prefers servers that were sent the images, sounds and files of the request before, and so need not
-// compute their embeddings: the score is the share of them. Without any, all servers score 0.
+// compute their embeddings: the score is the share of them, and 0 where that is unknown, as it is for a request without
+// any.
 type EmbeddingsCache struct {
 	// ProducerName names the mm-embeddings-cache-producer that is read; empty = the only one.
 	ProducerName string `json:"producerName" names:"mm-embeddings-cache-producer"`
