@@ -195,8 +195,8 @@ type pickOptions struct {
 
 func (o *pickOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.singleDestination, "single-destination", false,
-		"answer with one endpoint, as ORIGINAL_DST clusters need; true with --endpoint-selector, unless it is set, for "+
-			"the proxy of the reference's standalone chart has such a cluster")
+		"answer with one endpoint, as ORIGINAL_DST clusters need; true with --endpoint-selector, unless it is set, "+
+			"for the proxy of the reference's standalone chart has such a cluster")
 	f.BoolVar(&o.emitScores, "emit-endpoint-scores", false, "add the scores of endpoints to the dynamic metadata of "+
 		"a pick: envoy.lb, x-gateway-destination-endpoint-scores")
 	f.BoolVar(&o.wholePool, "disable-endpoint-subset-filter", false, "pick among all endpoints, whatever subset the "+
