@@ -218,14 +218,17 @@ func sectionTypes() []reflect.Type {
 	return list
 }
 
-// complete wants words about a plugin and its parameters; the keys of objects in lists may speak for themselves.
+// complete wants sentences about a plugin and its parameters, none of them twice.
 func complete(t *testing.T, p Plugin) {
 	if p.Text == "" {
 		t.Errorf("%s: no documentation", p.Type)
 	}
 	for _, q := range p.Parameters {
-		if q.Kind == "" || q.Text == "" && !strings.Contains(q.Name, "[]") {
-			t.Errorf("%s.%s: kind %q, text %q, want both", p.Type, q.Name, q.Kind, q.Text)
+		if q.Kind == "" || !strings.HasSuffix(q.Text, ".") {
+			t.Errorf("%s.%s: kind %q, text %q, want both, and a sentence", p.Type, q.Name, q.Kind, q.Text)
+		}
+		if q.Effect == "warning" && strings.Contains(q.Text, "no effect") {
+			t.Errorf("%s.%s: %q is followed by: It has no effect.", p.Type, q.Name, q.Text)
 		}
 	}
 }
@@ -279,7 +282,11 @@ func generate(t *testing.T) []byte {
 			v := reflect.ValueOf(construct(typ)).Elem()
 			docs := sourceOf(t, v.Type())
 			maps.Copy(docs, sourceOf(t, embedded(v.Type())))
-			fmt.Fprintf(&b, "{Type: %q, Text: %q, Source: %q, ", typ, docs[v.Type().Name()], sourceFile(t, v.Type()))
+			source := sourceFile(t, v.Type())
+			if strings.HasSuffix(typ, "-parser") { // whose parameters stand apart from what they do
+				source = "adapters/parsers/formats.go"
+			}
+			fmt.Fprintf(&b, "{Type: %q, Text: %q, Source: %q, ", typ, docs[v.Type().Name()], source)
 			facts(&b, typ, figures[typ])
 			if len(strictyaml.FieldsOf(v.Type())) > 0 {
 				b.WriteString("Parameters: []Parameter{\n")

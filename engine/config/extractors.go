@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -386,3 +387,17 @@ type ModelsExtractor struct{}
 // pod are its own; without kubernetes.io/hostname its spec.hostname stands for it, or else the node that it is
 // bound to. An endpoint-notification-source names it. It has no parameters.
 type TopologyExtractor struct{}
+
+// sourceTypes lists the types that an entry of dataLayer.sources may name.
+func sourceTypes() (types []string) {
+	for _, typ := range slices.Sorted(maps.Keys(others)) {
+		switch others[typ]().(type) {
+		case pageSource, *ModelsSource, *NotificationSource:
+			types = append(types, typ)
+		}
+	}
+	return append(types, latencyObserver)
+}
+
+// latencyObserver may stand among the sources, though it reads nothing there.
+const latencyObserver = "latency-observer-producer-hub"

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -81,20 +79,6 @@ const (
 
 // notifiedTypes lists the types that an endpoint-notification-source may name. They know of each endpoint without it.
 var notifiedTypes = []string{topologyExtractor, "inflight-load-producer", "mm-embeddings-cache-producer"}
-
-// sourceTypes lists the types that an entry of dataLayer.sources may name.
-func sourceTypes() (types []string) {
-	for _, typ := range slices.Sorted(maps.Keys(others)) {
-		switch others[typ]().(type) {
-		case pageSource, *ModelsSource, *NotificationSource:
-			types = append(types, typ)
-		}
-	}
-	return append(types, latencyObserver)
-}
-
-// latencyObserver may stand among the sources, though it reads nothing there.
-const latencyObserver = "latency-observer-producer-hub"
 
 // FileDiscovery reads the endpoints from a file. It is named by dataLayer.discovery.
 type FileDiscovery struct {
@@ -331,9 +315,10 @@ func checkURL(text string) error {
 	return nil
 }
 
-// ModelsSource is the model list of every model server. It is read only if dataLayer.sources names it. Plugins do not
-// read it: /debug/endpoints shows its models, and requests for them get labels of their own in metrics. After a
-// failure, a restart of the server, or an adapter that is not in it, it is read again before its interval is over.
+// ModelsSource is the model list of every model server. It is read only if dataLayer.sources names it, or for a
+// models-responder. No other plugin uses it: /debug/endpoints shows its models, and requests for them get labels of
+// their own in metrics. After a failure, a restart of the server, or an adapter that is not in it, it is read again
+// before its interval is over.
 type ModelsSource struct{ HTTPSource }
 
 // ModelsResponder answers GET /v1/models with the models of all servers, adapters included, by their names alone. A
@@ -368,7 +353,7 @@ type TokenProducer struct {
 	VLLMHTTP *yaml.Node `json:"vllmHTTP"`
 	// UDSTokenizerConfig is a tokenizer beside the picker, which is refused.
 	UDSTokenizerConfig *yaml.Node `json:"udsTokenizerConfig"`
-	// Estimate says how media count. It has no effect: an image, sound or file counts as at most 256 tokens.
+	// Estimate says how media count: an image, sound or file counts as at most 256 tokens.
 	Estimate *yaml.Node `json:"estimate" effect:"warning"`
 }
 
@@ -396,7 +381,9 @@ func (p *TokenProducer) Validate() error {
 
 // OpenAIParser reads the model and the prompt of chat completions, completions, responses, embeddings and images, and
 // the model of speech, conversations, rendered prompts and forms, such as transcriptions. Requests of other forms pass
-// without.
+// without. The paths of its requests end in /chat/completions, /completions, /responses, /embeddings,
+// /images/generations, /audio/speech, /conversations, /chat/completions/render and /completions/render. Of the ends
+// that all parsers know the longest counts.
 type OpenAIParser struct {
 	// PropagatePriority stood here for that of requestHandler.
 	PropagatePriority bool `json:"propagatePriority"`
@@ -410,22 +397,26 @@ func (p *OpenAIParser) Adapt() (warnings []error) {
 	return warnings
 }
 
-// AnthropicParser reads the model and the prompt of messages, and the model of messages whose tokens are counted.
+// AnthropicParser reads the model and the prompt of messages, and the model of messages whose tokens are counted, or
+// that are rendered. The paths of its requests end in /messages, /messages/count_tokens and /messages/render.
 type AnthropicParser struct{}
 
-// VLLMHTTPParser reads the model and the tokens of vLLM's own /inference/v1/generate.
+// VLLMHTTPParser reads the model and the tokens of vLLM's own requests, whose paths end in /inference/v1/generate.
 type VLLMHTTPParser struct{}
 
-// SGLangHTTPParser reads the prompt of SGLang's own /generate, which names no model: text or tokens.
+// SGLangHTTPParser reads the prompt of SGLang's own requests, which name no model: text or tokens. Their paths end in
+// /generate.
 type SGLangHTTPParser struct{}
 
 // VLLMGRPCParser reads the prompt of calls to Generate and Embed of vLLM's own service for gRPC, which name no model:
-// text or tokens. Messages that are compressed are not read.
+// text or tokens. Their paths end in vllm.grpc.engine.VllmEngine/Generate and vllm.grpc.engine.VllmEngine/Embed.
+// Messages that are compressed are not read.
 type VLLMGRPCParser struct{}
 
 // VertexAIParser reads the model and the prompt of calls to ChatCompletions, RawPredict and StreamRawPredict of Vertex,
-// for gRPC. What the first one wraps is a chat completion, what the others wrap is of the responses API. Messages that
-// are compressed are not read.
+// for gRPC. What the first one wraps is a chat completion, what the others wrap is of the responses API. Their paths
+// end in PredictionService/ChatCompletions, PredictionService/RawPredict and PredictionService/StreamRawPredict.
+// Messages that are compressed are not read.
 type VertexAIParser struct{}
 
 // PassthroughParser reads nothing: requests are routed without model and prompt. Parsers listed after it have no

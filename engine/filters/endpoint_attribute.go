@@ -33,7 +33,7 @@ type EndpointAttribute struct {
 
 // ThresholdAlgorithm compares with a threshold.
 type ThresholdAlgorithm struct {
-	// Type is threshold.
+	// Type says how servers are judged: by one threshold.
 	Type string `json:"type"`
 	// Threshold is the comparison that the attribute of a server that stays holds.
 	Threshold Threshold `json:"threshold"`
@@ -41,7 +41,7 @@ type ThresholdAlgorithm struct {
 
 // Threshold is a comparison with a number.
 type Threshold struct {
-	// Operator is LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual, Equal or NotEqual.
+	// Operator says how the attribute compares with value, which stands on the right.
 	Operator string `json:"operator"`
 	// Value is what is compared with.
 	Value float64 `json:"value"`

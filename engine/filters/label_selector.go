@@ -22,9 +22,12 @@ type LabelSelector struct {
 
 // Requirement is one condition on one label.
 type Requirement struct {
-	Key      string   `json:"key"`
-	Operator string   `json:"operator"` // In, NotIn, Exists or DoesNotExist
-	Values   []string `json:"values"`   // at least one for In and NotIn, else none
+	// Key is the key of the label, such as app or example.com/app; required.
+	Key string `json:"key"`
+	// Operator says what is asked of the label: In, NotIn, Exists or DoesNotExist.
+	Operator string `json:"operator"`
+	// Values are those that the label must have, or not have: at least one for In and NotIn, else none.
+	Values []string `json:"values"`
 }
 
 // Validate returns what is wrong with the selector.

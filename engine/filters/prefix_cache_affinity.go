@@ -26,7 +26,8 @@ type PrefixCacheAffinity struct {
 	// MaxTTFTPenaltyMs is how much later, in milliseconds, the first token may come from the servers that hold the
 	// prompt; 0 = any time.
 	MaxTTFTPenaltyMs float64 `json:"maxTTFTPenaltyMs"`
-	// TTFTSource is prefillThroughput. The reference also has latencyPredictor, which needs a service of its own.
+	// TTFTSource says how the time is estimated: by prefillThroughput. The reference also has latencyPredictor, which
+	// needs a service of its own.
 	TTFTSource string `json:"ttftSource"`
 	// PeakPrefillThroughput is how many tokens of prompts a server computes in a second, above 0.
 	PeakPrefillThroughput float64 `json:"peakPrefillThroughput"`
@@ -38,7 +39,7 @@ type PrefixCacheAffinity struct {
 	LatencyPredictionInfoProducerName string `json:"latencyPredictionInfoProducerName" effect:"none"`
 	// MaxTokensInFlightPenalty is how many tokens in flight more than the others the servers that hold the prompt may
 	// have; 0 = any number. It is an older way to write maxTTFTPenaltyMs, which is that many tokens divided by
-	// peakPrefillThroughput, and goes before it.
+	// peakPrefillThroughput, and replaces it.
 	MaxTokensInFlightPenalty int `json:"maxTokensInFlightPenalty"`
 
 	blocks, tokens attributes.NumberSlot

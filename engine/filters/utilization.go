@@ -23,8 +23,8 @@ type Utilization struct {
 
 // Condition bounds one metric.
 type Condition struct {
-	// Metric is active-requests (those that were sent and have not ended), running-requests, waiting-queue or
-	// kv-cache-utilization (0 to 1).
+	// Metric names what is compared: active-requests (those that were sent and have not ended), running-requests,
+	// waiting-queue or kv-cache-utilization (0 to 1).
 	Metric string `json:"metric"`
 	// MaxValue is the largest value that meets the condition; 0 or more.
 	MaxValue float64 `json:"maxValue"`

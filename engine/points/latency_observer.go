@@ -22,7 +22,7 @@ import (
 // a prefill or encode server. In the light lane an answer shows its time when it ends, if the access log has the
 // time of the body's first byte.
 type LatencyObserver struct {
-	// IntervalDuration has no effect: each answer counts at once.
+	// IntervalDuration is the time between two evaluations; here each answer counts at once.
 	IntervalDuration time.Duration `json:"intervalDuration" effect:"warning"`
 	// MaxObservationAge is how long a time counts for the percentiles; more than 0.
 	MaxObservationAge time.Duration `json:"maxObservationAge"`
@@ -35,7 +35,7 @@ type LatencyObserver struct {
 	LowPercentile int `json:"lowPercentile"`
 	// TypicalPercentile is the higher one; more than lowPercentile, less than 100.
 	TypicalPercentile int `json:"typicalPercentile"`
-	// WindowSize has no effect: no more than maxRequests times are kept.
+	// WindowSize is how many times are kept; here no more than maxRequests are.
 	WindowSize int `json:"windowSize" effect:"warning"`
 	// BucketDuration is the time of which the 10th percentile is one measure of the floor; more than 0, at most
 	// maxObservationAge.

@@ -27,7 +27,7 @@ type SessionState struct {
 	// EvictionTTLSeconds is how long a session counts after its newest request, and while one of its requests runs, for
 	// a day at most; 0 = until it makes way for others.
 	EvictionTTLSeconds float64 `json:"evictionTtlSeconds"`
-	// EvictionSweepSeconds has no effect: a session that has ended does not count at once.
+	// EvictionSweepSeconds is how often ended sessions are looked for; here one that has ended does not count at once.
 	EvictionSweepSeconds float64 `json:"evictionSweepSeconds" effect:"warning"`
 
 	finder  finder

@@ -41,7 +41,8 @@ const aggregated = "aggregated-fallback"
 // Disagg has servers of their own encode media, read the prompt, and generate tokens. The request goes to the picked
 // decode server; headers tell its sidecar the others.
 type Disagg struct {
-	// StageOrder is decode-first (decode, encode, prefill) or prefill-first (prefill, encode, decode).
+	// StageOrder says in which order stages run: decode-first (decode, encode, prefill) or prefill-first (prefill,
+	// encode, decode).
 	StageOrder string `json:"stageOrder"`
 	// Profiles names the profiles of the stages.
 	Profiles DisaggProfiles `json:"profiles"`

@@ -17,9 +17,9 @@ type NoHitLRU struct {
 	LRUSize int `json:"lruSize"`
 	// PrefixMatchInfoProducerName names the approx-prefix-cache-producer whose index is read; empty = the only one.
 	PrefixMatchInfoProducerName string `json:"prefixMatchInfoProducerName" names:"approx-prefix-cache-producer"`
-	// PrefixPluginType has no effect.
+	// PrefixPluginType was the type of the prefix scorer.
 	PrefixPluginType string `json:"prefixPluginType" effect:"warning"`
-	// PrefixPluginName has no effect.
+	// PrefixPluginName was the name of the prefix scorer.
 	PrefixPluginName string `json:"prefixPluginName" effect:"warning"`
 
 	blocks attributes.NumberSlot

@@ -63,7 +63,7 @@ type SessionID struct {
 	Sources []Source `json:"sources"`
 	// EvictionTTLSeconds is how long the server of a session counts after a request; more than 0.
 	EvictionTTLSeconds float64 `json:"evictionTtlSeconds"`
-	// EvictionSweepSeconds has no effect: a session that has ended does not count at once.
+	// EvictionSweepSeconds is how often ended sessions are looked for; here one that has ended does not count at once.
 	EvictionSweepSeconds float64 `json:"evictionSweepSeconds" effect:"warning"`
 }
 

@@ -66,7 +66,7 @@ func (p *Place) Level(e schedule.Candidate) Level {
 // Affinity finds the endpoint that others are to be near to: the first one that was picked for the request in another
 // profile, such as the decode server while a prefill server is picked. Plugins embed it, with its parameters.
 type Affinity struct {
-	// TopologyProducerName names a topology-extractor. It has no effect, because labels are always read.
+	// TopologyProducerName names a topology-extractor; labels are always read.
 	TopologyProducerName string `json:"topologyProducerName" effect:"warning"`
 	// PeerTopologyHeader is a header of requests that names the place, if another picker has picked that server:
 	// host=a,rack=b,zone=c,region=d, or some of these; of its value the first 128 bytes count. Empty = none does.
