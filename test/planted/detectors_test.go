@@ -60,11 +60,11 @@ var detectors = map[string]contract{
 		is: "most = min(most, p.Detector.Saturation(in))",
 	}, "engine/detectors", "TestMaxSaturation"},
 	"room by one detector is enough": {fault{
-		file: "engine/detectors/max_saturation.go", was: "keep[i] = keep[i] && (room[i]", is: "keep[i] = (room[i]",
+		file: "engine/detectors/max_saturation.go", was: "keep[j] = keep[j] && (room[j]", is: "keep[j] = (room[j]",
 	}, "engine/detectors", "TestMaxSaturation"},
 	"a detector of a stage counts for all": {fault{
-		file: "engine/detectors/max_saturation.go", was: "|| counts != nil && !counts[i])",
-		is: "|| counts != nil && false)",
+		file: "engine/detectors/max_saturation.go", was: "|| !p.counts(in.Candidates().At(j)))",
+		is: "|| p == nil)",
 	}, "engine/detectors", "TestMaxSaturation"},
 	"parts of a detector stay filters": {fault{
 		file: "engine/config/flowcontrol.go", was: "append(x.parts, x)", is: "append(x.parts[:0:0], x)",
