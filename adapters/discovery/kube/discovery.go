@@ -111,11 +111,15 @@ func (d *Discovery) Run(ctx context.Context, to messages.Port[messages.PoolMsg])
 		d.out.to = to
 		defer d.client.http.CloseIdleConnections()
 		for pause := restartAfter; ; pause = min(2*pause, mostRestartAfter) {
+			began := time.Now()
 			err := d.loopOnce(ctx)
 			if err == nil {
 				return
 			}
 			d.reset(err)
+			if time.Since(began) > mostRestartAfter {
+				pause = restartAfter
+			}
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -165,7 +169,8 @@ const (
 	settle = 5 * time.Millisecond
 	// askAgain is how soon a pool that refused a set is told again.
 	askAgain = 50 * time.Millisecond
-	// restartAfter is how long a loop that has panicked pauses. It doubles each time, up to mostRestartAfter.
+	// restartAfter is how long a loop that has panicked pauses. It doubles each time, up to mostRestartAfter, and
+	// begins anew once the loop has run for longer than that.
 	restartAfter     = 100 * time.Millisecond
 	mostRestartAfter = 30 * time.Second
 	// repeatEvery is how often the set is told again, to a pool that lost it in a restart.
