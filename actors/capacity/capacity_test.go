@@ -149,7 +149,7 @@ func TestFirstTurnComesAtOnce(t *testing.T) {
 	s.cycles[2].Got(messages.Dispatched{Turn: true})
 }
 
-// While nothing waits nothing is computed: no timer is set, and news of room ask nobody.
+// While nothing waits nothing is computed: no timer is set, and news of room ask nothing.
 func TestEmptyLineIsIdle(t *testing.T) {
 	s := newScene(t, flow.Limits{})
 	idle := s.actor.Timers()

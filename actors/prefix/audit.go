@@ -69,14 +69,15 @@ type audit struct {
 
 // drift is what says that a server drifts. The age of a prompt is how many stamps ago it was last used.
 type drift struct {
-	losses  int    // one after the other
+	losses  int    // one after the other; from lossesOfDrift on the server drifts
 	last    uint64 // the stamp of the last one
 	answers int    // with reports since then, or since a hit
 	most    int    // cached tokens of a loss
 	reach   uint64 // the greatest age of a hit on a prompt that the index held nearly whole
 }
 
-func (d *drift) is() bool { return d.losses >= lossesOfDrift }
+// found reports whether the server drifts.
+func (d *drift) found() bool { return d.losses >= lossesOfDrift }
 
 // note takes how many tokens of a prompt were cached, and how many the index expected: about, and surely if it held the
 // prompt nearly whole. It reports whether the drift begins.
@@ -84,10 +85,10 @@ func (d *drift) note(p *placement, cached, expected, sure int) (begins bool) {
 	d.answers++
 	hit := 2*cached >= expected && expected >= leastTokens
 	limit := answersOfLoss
-	if d.is() {
+	if d.found() {
 		limit = answersOfDrift
 	}
-	if (d.is() || hit) && cached > d.most || d.answers > limit {
+	if (d.found() || hit) && cached > d.most || d.answers > limit {
 		*d = drift{reach: d.reach}
 	}
 	used, stamp := p.expected.used, p.entry.Stamp
@@ -95,9 +96,9 @@ func (d *drift) note(p *placement, cached, expected, sure int) (begins bool) {
 	case sure < leastTokens:
 	case hit:
 		d.reach = max(stamp-used, d.reach-d.reach/64) // what was long ago counts less and less
-	case 2*cached < sure && !d.is() && used >= d.last && stamp-used <= max(d.reach/2, leastReach):
+	case 2*cached < sure && !d.found() && used >= d.last && stamp-used <= max(d.reach/2, leastReach):
 		d.losses, d.last, d.answers, d.most = d.losses+1, stamp, 0, max(d.most, cached)
-		return d.is()
+		return d.found()
 	}
 	return false
 }
@@ -193,7 +194,7 @@ type verdict struct {
 func (a *audits) judge(p *placement, m messages.ReportedPrompt, blockTokens int) verdict {
 	of := a.at(p.endpoint)
 	if !of.reported(m) {
-		return verdict{drifts: of.is(), keep: p.entry.From}
+		return verdict{drifts: of.drift.found(), keep: p.entry.From}
 	}
 	blocks := p.expected.blocks
 	// A prompt has a part of a block more than the index counts, at most.
@@ -227,7 +228,7 @@ func (a *audits) judge(p *placement, m messages.ReportedPrompt, blockTokens int)
 	if of.drift.note(p, m.CachedTokens, expected, sure) {
 		v.drop, of.misses = math.MaxUint64, 0 // nothing is left that was used before the row
 	}
-	v.drifts = of.is()
+	v.drifts = of.drift.found()
 	return v
 }
 

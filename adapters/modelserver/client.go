@@ -175,7 +175,7 @@ func reason(err error) string {
 	return string(text)
 }
 
-// trust says whose certificates are accepted, and which one is shown.
+// trust says which certificates are accepted, and which one is shown.
 type trust struct {
 	anyCertificate bool
 	authorities    string // file of certificates in place of the system's roots; "" = those, or any certificate
@@ -233,8 +233,8 @@ func (t trust) load() (*tls.Config, error) {
 	return config, nil
 }
 
-// filesAge is the time for which files of certificates are not looked at again. Whoever renews one does so long before
-// the old one is void.
+// filesAge is how long files of certificates are not looked at again. A certificate is renewed long before the
+// old one is void.
 const filesAge = 10 * time.Second
 
 // clients holds a client for each set of files that pages name. A set that cannot be read does not displace one that

@@ -88,7 +88,7 @@ func newTLSScene(t *testing.T, page Page, server, client identity) *scene {
 	return s
 }
 
-// A page is read over TLS from a server that one file vouches for, and to which another one says who asks.
+// A page is read over TLS from a server that one file vouches for, with the certificate of another one.
 func TestPageIsReadWithCertificates(t *testing.T) {
 	server, client, stranger := newIdentity(t), newIdentity(t), newIdentity(t)
 	folder, then := t.TempDir(), time.Now().Add(-time.Minute)

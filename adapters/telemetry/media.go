@@ -23,7 +23,7 @@ type media struct {
 	all map[producer]*mediaCounts
 }
 
-// producer is one by its labels.
+// producer has the labels of a producer.
 type producer struct{ typ, name string }
 
 // mediaCounts are those of one producer, in which all loops count.
@@ -64,25 +64,25 @@ func newMedia(pool func() *endpoints.Snapshot) *media {
 func (m *media) of(s stepLabels) *mediaCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	of := producer{s.typ, s.name}
-	if m.all[of] == nil {
-		m.all[of] = &mediaCounts{ratio: m.ratio.WithLabelValues(s.typ, s.name)}
+	labels := producer{s.typ, s.name}
+	if m.all[labels] == nil {
+		m.all[labels] = &mediaCounts{ratio: m.ratio.WithLabelValues(s.typ, s.name)}
 	}
-	return m.all[of]
+	return m.all[labels]
 }
 
 // forget ends the series of a producer, if it has any.
 func (m *media) forget(s stepLabels) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if of := (producer{s.typ, s.name}); m.all[of] != nil {
-		delete(m.all, of)
+	if labels := (producer{s.typ, s.name}); m.all[labels] != nil {
+		delete(m.all, labels)
 		m.ratio.DeleteLabelValues(s.typ, s.name)
 	}
 }
 
-// hit adds what was found of an endpoint.
-func (c *mediaCounts) hit(at messages.EndpointID, found, of *messages.MediaCounts) {
+// hit adds which media of those that were asked for an endpoint was sent before.
+func (c *mediaCounts) hit(at messages.EndpointID, found, asked *messages.MediaCounts) {
 	n := found.Sum()
 	if n > 0 {
 		counters, known := c.found.Get(at)
@@ -91,7 +91,7 @@ func (c *mediaCounts) hit(at messages.EndpointID, found, of *messages.MediaCount
 		}
 		counters.add(found)
 	}
-	c.ratio.Observe(float64(n) / float64(of.Sum()))
+	c.ratio.Observe(float64(n) / float64(asked.Sum()))
 }
 
 // enter returns the counts of an endpoint, which it adds.
@@ -143,14 +143,14 @@ func (m *media) Collect(ch chan<- prometheus.Metric) {
 	pods, room := podsOf(listed), mediaPageBytes
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for of, c := range m.all {
-		send(ch, m.asked, &c.asked, of)
+	for labels, c := range m.all {
+		send(ch, m.asked, &c.asked, labels)
 		c.keep(there)
 		found := c.found.All()
 		for i, e := range listed {
 			if counters := found[e.ID]; counters != nil && room > 0 {
-				names := len(of.typ) + len(of.name) + len(pods[i])
-				room -= send(ch, m.found, counters, of, pods[i]) * (hitBytes + names)
+				names := len(labels.typ) + len(labels.name) + len(pods[i])
+				room -= send(ch, m.found, counters, labels, pods[i]) * (hitBytes + names)
 			}
 		}
 	}
@@ -167,12 +167,12 @@ const (
 
 // send sends what was counted of each kind, and returns how many series that were.
 func send(
-	ch chan<- prometheus.Metric, d *prometheus.Desc, c *mediaCounters, of producer, pod ...string,
+	ch chan<- prometheus.Metric, d *prometheus.Desc, c *mediaCounters, labels producer, pod ...string,
 ) (series int) {
 	for kind := range messages.MediumKinds {
 		if n := c[kind].Load(); n > 0 {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n),
-				append([]string{of.typ, of.name, kind.String()}, pod...)...)
+				append([]string{labels.typ, labels.name, kind.String()}, pod...)...)
 			series++
 		}
 	}

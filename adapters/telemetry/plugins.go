@@ -28,7 +28,7 @@ type Plugins struct {
 	shadow *prometheus.CounterVec
 
 	registry prometheus.Registerer
-	media    *media // registered with the first plan that has one who tells of media
+	media    *media // registered with the first plan that has a producer that tells of media
 
 	mu        sync.Mutex         // of plans, and of the series that come and go by it
 	plans     map[stepLabels]int // steps of living plans, by series; > 0

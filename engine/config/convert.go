@@ -301,12 +301,12 @@ func (e entries) sizes(parameters *yaml.Node, given *scorers.PrefixCache) {
 	strictyaml.Take(parameters, []string{"hashBlockSize"})
 	const producer, capacity = prefixProducer, "lruCapacityPerServer"
 	name := cmp.Or(given.PrefixMatchInfoProducerName, producer)
-	of, there := e.named(name), construct(producer).(*ApproxPrefixCache)
+	index, there := e.named(name), construct(producer).(*ApproxPrefixCache)
 	switch {
-	case of == nil && name != producer:
+	case index == nil && name != producer:
 		return
-	case of != nil:
-		typ, has := strictyaml.Find(of, "type"), strictyaml.Find(of, "parameters")
+	case index != nil:
+		typ, has := strictyaml.Find(index, "type"), strictyaml.Find(index, "parameters")
 		if typ == nil || typ.Value != producer || has != nil && !read(there, has) {
 			return
 		}
@@ -319,7 +319,7 @@ func (e entries) sizes(parameters *yaml.Node, given *scorers.PrefixCache) {
 		}
 	}
 	if key, value := strictyaml.Take(parameters, []string{capacity}); value != nil &&
-		(of == nil || given.LRUCapacityPerServer > there.LRUCapacityPerServer) {
+		(index == nil || given.LRUCapacityPerServer > there.LRUCapacityPerServer) {
 		moved.Content = append(moved.Content, key, value)
 	}
 	switch {
@@ -328,16 +328,16 @@ func (e entries) sizes(parameters *yaml.Node, given *scorers.PrefixCache) {
 	case !read(construct(producer), moved): // a size that has no effect at the scorer, and that the producer refuses
 		parameters.Content = append(parameters.Content, moved.Content...)
 		return
-	case of == nil:
+	case index == nil:
 		e.add(producer, moved)
 		return
 	}
 	for i := 0; i < len(moved.Content); i += 2 {
 		at := []string{"parameters", moved.Content[i].Value}
 		if at[1] == capacity {
-			strictyaml.Take(of, at)
+			strictyaml.Take(index, at)
 		}
-		strictyaml.Put(of, at, moved.Content[i], moved.Content[i+1])
+		strictyaml.Put(index, at, moved.Content[i], moved.Content[i+1])
 	}
 }
 

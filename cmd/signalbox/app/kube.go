@@ -27,7 +27,7 @@ type poolOptions struct {
 	stateStaleness                     time.Duration // likewise
 }
 
-// inferenceGroup is the API group of InferencePools.
+// inferenceGroup is the API group of InferencePools: kube.DefaultGroup, which is not linked without Kubernetes.
 const inferenceGroup = "inference.networking.k8s.io"
 
 func (o *poolOptions) register(f *pflag.FlagSet) {
