@@ -192,7 +192,7 @@ func TestDecisionsAreCounted(t *testing.T) {
 		}})
 	}
 	count := func() map[string]float64 {
-		all, got := map[string]float64{}, testutil.CollectAndCount(p.decisions["decisions_total"])
+		all := map[string]float64{}
 		families, err := reg.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -203,9 +203,6 @@ func TestDecisionsAreCounted(t *testing.T) {
 					all[m.GetLabel()[1].GetValue()+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
 				}
 			}
-		}
-		if got != len(all) {
-			t.Fatalf("%d series on the page, want %d", len(all), got)
 		}
 		return all
 	}

@@ -456,6 +456,7 @@ func plain(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value
 
 // encode returns a document as bytes, with lists that are not indented, as most files of Kubernetes have them.
 func encode(document *yaml.Node) ([]byte, error) {
+	writeNulls(document, false)
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
@@ -464,4 +465,15 @@ func encode(document *yaml.Node) ([]byte, error) {
 		return nil, &strictyaml.Error{Problems: []strictyaml.Problem{{Text: err.Error()}}}
 	}
 	return out.Bytes(), nil
+}
+
+// writeNulls writes out the nulls within braces and brackets, where one without a text would become an empty string.
+func writeNulls(n *yaml.Node, flow bool) {
+	flow = flow || n.Style&yaml.FlowStyle != 0
+	if flow && n.Kind == yaml.ScalarNode && n.Value == "" && n.ShortTag() == "!!null" {
+		n.Value = "null"
+	}
+	for _, item := range n.Content {
+		writeNulls(item, flow)
+	}
 }

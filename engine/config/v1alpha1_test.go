@@ -131,6 +131,8 @@ func TestConvertRefuses(t *testing.T) {
 
 // hardToConvert has values that Load reads in another way than they look, and names that are taken.
 var hardToConvert = []string{
+	head + "plugins:\n- {type: queue-scorer}\n- {type: pd-profile-handler}\n" +
+		"schedulingProfiles:\n- {name: prefill}\n- {name: decode, plugins: [{pluginRef: queue-scorer, weight}]}\n",
 	head + "plugins:\n- {type: by-label, name: '', parameters: {label: a, validValues: [b], allowsNoLabel: True}}" +
 		oneProfile("by-label"),
 	head + "plugins:\n- {type: by-label, parameters: {label: a, validValues: [b], allowsNoLabel: off}}" +

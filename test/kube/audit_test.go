@@ -104,6 +104,7 @@ func (s *space) standalone(has rights) *picker {
 		s.t.Fatal(err)
 	}
 	s.pod("b", "10.0.0.2", vllm, nil)
+	s.hint("a", 3) // without one it would score as well as b does
 	s.hint("b", 1)
 	p := startPicker(s.t, "--kubeconfig", s.kubeconfigOf(s.t, token), "--pool-namespace", s.name,
 		"--endpoint-selector", "app=vllm", "--endpoint-target-ports", "8000",
