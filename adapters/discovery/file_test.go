@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -60,8 +61,8 @@ func TestSetIsRepeatedForAPoolThatLostIt(t *testing.T) {
 		if diff := cmp.Diff(first, again, values); diff != "" {
 			t.Errorf("repeated with a difference: %s", diff)
 		}
-	case <-time.After(time.Second):
-		t.Error("the set was not repeated within a second")
+	case <-time.After(patience):
+		t.Error("the set was not repeated")
 	}
 }
 
@@ -102,24 +103,29 @@ func (s *scene) rename(text string) {
 	}
 }
 
-// tells waits at most a second, the time within which a change is in force, for a set with these addresses.
-func (s *scene) tells(want ...string) messages.EndpointsDiscovered {
+// patience is how long anything is waited for: far longer than it takes, for a busy machine.
+const patience = 20 * time.Second
+
+// tells waits for a set with these addresses, and checks that it comes within a second, in which a change is in force.
+func (s *scene) tells(want ...string) (m messages.EndpointsDiscovered) {
 	s.t.Helper()
+	machine, began := lateness.Begin(), time.Now()
 	select {
-	case m := <-s.sets:
-		got := make([]string, 0, len(want))
-		for _, e := range m.Endpoints.All() {
-			got = append(got, string(e.Address))
-		}
-		if strings.Join(got, " ") != strings.Join(want, " ") || m.Version != s.version+1 {
-			s.t.Errorf("version %d: %v, want version %d: %v", m.Version, got, s.version+1, want)
-		}
-		s.version = m.Version
-		return m
-	case <-time.After(time.Second):
-		s.t.Fatalf("nothing told within a second, want %v", want)
+	case m = <-s.sets:
+	case <-time.After(patience):
+		machine.End()
+		s.t.Fatalf("nothing told, want %v", want)
 	}
-	return messages.EndpointsDiscovered{}
+	machine.Within(s.t, "a set is told", time.Since(began), time.Second)
+	got := make([]string, 0, len(want))
+	for _, e := range m.Endpoints.All() {
+		got = append(got, string(e.Address))
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") || m.Version != s.version+1 {
+		s.t.Errorf("version %d: %v, want version %d: %v", m.Version, got, s.version+1, want)
+	}
+	s.version = m.Version
+	return m
 }
 
 func (s *scene) reports(want string) {
@@ -129,7 +135,7 @@ func (s *scene) reports(want string) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			s.t.Errorf("reported %v, want %q", err, want)
 		}
-	case <-time.After(2 * time.Second):
+	case <-time.After(patience):
 		s.t.Fatalf("nothing reported, want %q", want)
 	}
 }

@@ -25,6 +25,7 @@ type part struct {
 var forTests = map[string]string{
 	"engine/schedule/scheduletest": "its endpoints are for tests; use engine/schedule itself",
 	"engine/runtime/runtimetest":   "probes and fake contexts are for tests; use engine/runtime itself",
+	"engine/runtime/lateness":      "it watches the machine for tests; take times from engine/runtime itself",
 	"adapters/secrets/secretstest": "its certificates are for tests; use adapters/secrets itself",
 	terminals:                      "its terminals are for tests; take the terminal that the process has",
 }

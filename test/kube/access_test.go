@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // clusterGrant gives a service account rights that no namespace has. What it returns takes them away.
@@ -151,8 +153,8 @@ func TestReviewsAreKept(t *testing.T) {
 	p.answers(late, 200)
 	p.answers(prometheus, 200)
 	revoke()
-	machine := watchLateness()
-	machine.within(t, "refused after the right was revoked", p.answers(prometheus, 403), 20*time.Second)
+	machine := lateness.Begin()
+	machine.Within(t, "refused after the right was revoked", p.answers(prometheus, 403), 20*time.Second)
 }
 
 // reviews returns how many reviews the API server was asked for.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // inPod runs a command with the files of a folder where a container has those of its service account, in a view of the
@@ -64,7 +66,7 @@ func TestServiceAccountOfThePod(t *testing.T) {
 	p.ready(false)
 	eventually(t, "/readyz says why", func() bool { return strings.Contains(p.page("/readyz"), "Unauthorized") })
 	write("token", []byte(token))
-	machine := watchLateness()
-	machine.within(t, "ready after the token came", p.ready(true), 2*time.Second)
+	machine := lateness.Begin()
+	machine.Within(t, "ready after the token came", p.ready(true), 2*time.Second)
 	p.serves("10.0.0.1:8000")
 }

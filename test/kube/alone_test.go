@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // alone is one picker with one fault. It reaches the API server through a front and a middle, by its own account.
@@ -76,24 +78,24 @@ func TestEachFaultAlone(t *testing.T) {
 			a := newAlone(t, server, strings.HasSuffix(name, "standalone"))
 			stopPicks, stopReady := a.picker.pickAlways(), a.picker.readyAlways()
 			a.began = time.Now()
-			machine := watchLateness()
+			machine := lateness.Begin()
 			c.begin(a)
 			shown := false
 			eventuallyWithin(t, 3*patience, "it is counted as "+c.reason, func() bool {
 				shown = shown || strings.Contains(a.picker.page("/readyz"), stays)
 				return (shown || c.passes) && a.counts(c.reason)
 			})
-			machine.within(t, name+": noticed after it began", time.Since(a.began), time.Minute)
+			machine.Within(t, name+": noticed after it began", time.Since(a.began), time.Minute)
 			for _, line := range c.says {
 				a.picker.logs(regexp.MustCompile(line))
 			}
 			<-time.After(c.held)
 			a.space.pod("b", "10.0.0.2", vllm, nil)
 			c.end(a)
-			machine = watchLateness()
+			machine = lateness.Begin()
 			ended := time.Now()
 			a.picker.knows("a-rank-0 10.0.0.1:8000", "b-rank-0 10.0.0.2:8000")
-			machine.within(t, name+": all is known after it was over", time.Since(ended), 5*time.Second)
+			machine.Within(t, name+": all is known after it was over", time.Since(ended), 5*time.Second)
 			eventually(t, "fresh", func() bool {
 				return strings.Contains(a.picker.page("/metrics"), "\nsignalbox_discovery_stale_seconds 0\n")
 			})

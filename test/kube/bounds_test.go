@@ -6,19 +6,9 @@ import (
 	"strconv"
 	"testing"
 	"time"
-)
 
-// within ends the watch, logs how long something took, and fails the test if that is longer than is promised. How late
-// the machine itself was comes on top.
-func (l *lateness) within(t *testing.T, what string, took, promised time.Duration) {
-	t.Helper()
-	_, longest := l.stop()
-	t.Logf("FIGURES %s: %v, of %v; the machine is late by %v at most", what, took.Round(time.Millisecond), promised,
-		longest.Round(time.Millisecond))
-	if limit := promised + 2*longest; took > limit {
-		t.Errorf("%s: it took %v, want %v at most", what, took, limit)
-	}
-}
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
+)
 
 // A definition that comes later is found within 2 s, and the pool with it.
 func TestDefinitionThatComesLater(t *testing.T) {
@@ -33,8 +23,8 @@ func TestDefinitionThatComesLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.must(http.MethodPost, s.pools(group), "", poolObject(group, "llama", 8000))
-	machine := watchLateness()
-	machine.within(t, "ready after the definition and the pool came", p.ready(true), 2*time.Second)
+	machine := lateness.Begin()
+	machine.Within(t, "ready after the definition and the pool came", p.ready(true), 2*time.Second)
 	p.knows("a-rank-0 10.0.0.1:8000")
 }
 
@@ -61,13 +51,13 @@ func TestShortOutage(t *testing.T) {
 		port := 9000 + i
 		s.merge(s.pools(poolGroup)+"/llama", object{"spec": object{"targetPorts": portObjects([]int{port})}})
 		s.merge(s.extra(group, "inferenceobjectives")+"/o", object{"spec": object{"priority": port}})
-		machine, began := watchLateness(), time.Now()
+		machine, began := lateness.Begin(), time.Now()
 		m.set(false, 0)
 		eventually(t, "the port of the pool", func() bool {
 			return slices.Equal(p.endpoints(), []string{"a-rank-0 10.0.0.1:" + strconv.Itoa(port)})
 		})
 		p.configured(`objective "o", priority ` + strconv.Itoa(port))
-		machine.within(t, "all that changed in an outage of "+away.String()+" is known", time.Since(began),
+		machine.Within(t, "all that changed in an outage of "+away.String()+" is known", time.Since(began),
 			3*time.Second)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // turn is where one change of a pool is made, of which there are many of a kind.
@@ -132,7 +134,7 @@ func TestChangesInAPool(t *testing.T) {
 func playRound(c turn, name string, change func(c turn) []string) (inTime bool) {
 	c.t.Helper()
 	const n = changesOfRound
-	machine := watchLateness()
+	machine := lateness.Begin()
 	var took []time.Duration
 	for range n {
 		want := change(c)
@@ -142,7 +144,7 @@ func playRound(c turn, name string, change func(c turn) []string) (inTime bool) 
 		}))
 	}
 	slices.Sort(took)
-	late90, latest := machine.stop()
+	late90, latest := machine.End()
 	c.t.Logf("FIGURES %s, from when it is written until /debug/endpoints shows it: p50 %v, p90 %v, longest %v; "+
 		"the machine is late by p90 %v, longest %v", name, took[n/2], took[n*9/10], took[n-1], late90, latest)
 	if limit := time.Second + 2*latest; took[n-1] > limit {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 const elected = "--ha-enable-leader-election"
@@ -92,16 +94,16 @@ func TestStandbyTakesOver(t *testing.T) {
 	second.standsBy("not the leader: first leads")
 
 	_ = first.cmd.Process.Kill()
-	machine := watchLateness()
-	machine.within(t, "ready after the leader was killed", second.ready(true), 8*time.Second)
+	machine := lateness.Begin()
+	machine.Within(t, "ready after the leader was killed", second.ready(true), 8*time.Second)
 
 	t.Setenv("POD_NAME", "third")
 	third := startPicker(t, s.inPool(elected)...)
 	third.standsBy("not the leader: second leads")
 	stop := neverBoth(t, second, third)
 	_ = second.cmd.Process.Signal(syscall.SIGTERM)
-	machine = watchLateness()
-	machine.within(t, "ready after the leader was asked to end", third.ready(true), 1500*time.Millisecond)
+	machine = lateness.Begin()
+	machine.Within(t, "ready after the leader was asked to end", third.ready(true), 1500*time.Millisecond)
 	stop()
 }
 
@@ -128,8 +130,8 @@ func TestLeaderIsCutOff(t *testing.T) {
 	} {
 		fault.begin()
 		if fault.cuts {
-			machine := watchLateness()
-			machine.within(t, "the other one is ready after the cut", second.ready(true), 8*time.Second)
+			machine := lateness.Begin()
+			machine.Within(t, "the other one is ready after the cut", second.ready(true), 8*time.Second)
 			first.standsBy("not the leader")
 		} else {
 			<-time.After(10 * time.Second)
@@ -139,8 +141,8 @@ func TestLeaderIsCutOff(t *testing.T) {
 		eventually(t, "one is ready", func() bool { return first.isReady() || second.isReady() })
 		if second.isReady() {
 			_ = second.cmd.Process.Signal(syscall.SIGTERM)
-			machine := watchLateness()
-			machine.within(t, "the first is ready again after SIGTERM", first.ready(true), 1500*time.Millisecond)
+			machine := lateness.Begin()
+			machine.Within(t, "the first is ready again after SIGTERM", first.ready(true), 1500*time.Millisecond)
 			stop()
 			second = startPicker(t, s.inPool(elected)...)
 			second.standsBy("not the leader")
@@ -165,15 +167,15 @@ func TestOutageForLeaderAndStandby(t *testing.T) {
 	stopFirst, stopSecond, stop := first.pickAlways(), second.pickAlways(), neverBoth(t, first, second)
 	s.kill()
 	s.http.CloseIdleConnections()
-	machine := watchLateness()
-	machine.within(t, "not ready after the API server was killed", first.ready(false), 4500*time.Millisecond)
+	machine := lateness.Begin()
+	machine.Within(t, "not ready after the API server was killed", first.ready(false), 4500*time.Millisecond)
 	second.ready(false)
 	first.says("leader election: a problem")
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
-	machine = watchLateness()
-	machine.within(t, "one leads after the API server is back", eventually(t, "one is ready", func() bool {
+	machine = lateness.Begin()
+	machine.Within(t, "one leads after the API server is back", eventually(t, "one is ready", func() bool {
 		return first.isReady() || second.isReady()
 	}), 8*time.Second)
 	stop()
@@ -193,7 +195,7 @@ func TestRightToLeasesThatComesLater(t *testing.T) {
 	p.standsBy(`cannot get resource "leases"`)
 	p.says(`leases.coordination.k8s.io`)
 	s.grant("coordination.k8s.io", "leases", "get", "create", "update")
-	machine := watchLateness()
-	machine.within(t, "ready after the right came", p.ready(true), 2*time.Second)
+	machine := lateness.Begin()
+	machine.Within(t, "ready after the right came", p.ready(true), 2*time.Second)
 	p.says("leader election: all is well again")
 }

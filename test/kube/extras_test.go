@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // extra is the path of objectives or rewrites.
@@ -84,11 +86,11 @@ func TestObjectivesAndRewrites(t *testing.T) {
 	p.ready(false)
 	s.merge(s.extra(group, "inferenceobjectives")+"/both", object{"spec": object{"priority": 8}})
 	s.pool(8000)
-	machine, again := watchLateness(), time.Now()
+	machine, again := lateness.Begin(), time.Now()
 	p.ready(true)
 	p.knows("a-rank-0 10.0.0.1:8000")
 	p.configured(`objective "both", priority 8`, `objective "old", priority 0`, `rewrite   "huge"`)
-	machine.within(t, "all is as before once the pool is there again", time.Since(again), 2*time.Second)
+	machine.Within(t, "all is as before once the pool is there again", time.Since(again), 2*time.Second)
 	s.remove(s.extra(group, "inferenceobjectives") + "/both")
 	p.configured(`objective "both", priority 1`)
 }

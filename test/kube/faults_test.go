@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 var (
@@ -112,7 +114,7 @@ func playRestarts(t *testing.T, server *cluster, all *tally) {
 		if err := server.start(); err != nil {
 			t.Fatal(err)
 		}
-		machine, ended := watchLateness(), time.Now()
+		machine, ended := lateness.Begin(), time.Now()
 		for _, l := range both {
 			l.change()
 		}
@@ -120,7 +122,7 @@ func playRestarts(t *testing.T, server *cluster, all *tally) {
 			l.equal("a restart")
 		}
 		all.add("restart", time.Since(ended))
-		machine.within(t, "known after a restart", time.Since(ended), knownAfterRestart)
+		machine.Within(t, "known after a restart", time.Since(ended), knownAfterRestart)
 	}
 	for _, stop := range stops {
 		stop()
@@ -159,10 +161,10 @@ func (l *lane) play(all *tally) {
 		<-time.After(l.upTo(700 * time.Millisecond))
 		l.change()
 		f.end(l)
-		machine, name := watchLateness(), fmt.Sprintf("fault %d, %s", i, f.name)
+		machine, name := lateness.Begin(), fmt.Sprintf("fault %d, %s", i, f.name)
 		took := l.equal(name)
 		all.add(f.name, took)
-		_, late := machine.stop()
+		_, late := machine.End()
 		if took > knownWithin+2*late {
 			l.t.Errorf("%s: known after %v, want %v; the machine is late by %v", name, took, knownWithin, late)
 		}

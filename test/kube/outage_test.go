@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // newCluster starts a kube-apiserver of a test's own, with flags.
@@ -58,10 +60,10 @@ func TestAPIServerIsKilledAndStartedAgain(t *testing.T) {
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
-	machine, began := watchLateness(), time.Now()
+	machine, began := lateness.Begin(), time.Now()
 	s.pod("b", "10.0.0.2", vllm, nil)
 	p.knows("a-rank-0 10.0.0.1:8000", "b-rank-0 10.0.0.2:8000")
-	machine.within(t, "followed after the API server was back", time.Since(began), 5*time.Second)
+	machine.Within(t, "followed after the API server was back", time.Since(began), 5*time.Second)
 	another.knows("a-rank-0 10.0.0.1:8000", "b-rank-0 10.0.0.2:8000")
 	eventually(t, "fresh", func() bool { return strings.Contains(p.page("/metrics"), fresh) })
 	s.status("a", "10.0.0.1", true)
@@ -123,7 +125,7 @@ func TestAPIServerComesLater(t *testing.T) {
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
-	machine := watchLateness()
-	machine.within(t, "ready after the API server", p.ready(true), 2*time.Second)
+	machine := lateness.Begin()
+	machine.Within(t, "ready after the API server", p.ready(true), 2*time.Second)
 	p.knows("a-rank-0 10.0.0.1:8000")
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // inPool are the flags of a picker that follows an InferencePool of a namespace.
@@ -88,8 +90,8 @@ func TestPoolThatIsNotThere(t *testing.T) {
 		}
 		p.refuses()
 		s.pool(8000)
-		machine := watchLateness()
-		machine.within(t, "ready after the pool came", p.ready(true), 2*time.Second)
+		machine := lateness.Begin()
+		machine.Within(t, "ready after the pool came", p.ready(true), 2*time.Second)
 		p.knows("a-rank-0 10.0.0.1:8000")
 		if got, _, text := p.pick(); !strings.HasPrefix(got, "10.0.0.1:8000") {
 			t.Errorf("with a pool: picked %q, %s", got, text)

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 const clients = 8 // of a load
@@ -169,8 +171,8 @@ func leaderEnds(t *testing.T, cluster string) {
 	work := r.begin(t)
 	terminated := time.Now()
 	_ = leads.cmd.Process.Signal(syscall.SIGTERM)
-	machine := watchLateness()
-	machine.within(t, "the other one is ready after SIGTERM, "+cluster, standby.ready(true), 1500*time.Millisecond)
+	machine := lateness.Begin()
+	machine.Within(t, "the other one is ready after SIGTERM, "+cluster, standby.ready(true), 1500*time.Millisecond)
 	leads.ends(t)
 	work.goesOn(t, 200)
 	work.stop(t, "leader gets SIGTERM, "+cluster, terminated).smooth(t)
@@ -187,8 +189,8 @@ func leaderIsCutOff(t *testing.T, cluster string) {
 	cut := time.Now()
 	leads.middle.set(true, 0)
 	leads.middle.cut()
-	machine := watchLateness()
-	machine.within(t, "the other one is ready after the cut, "+cluster, standby.ready(true), 8*time.Second)
+	machine := lateness.Begin()
+	machine.Within(t, "the other one is ready after the cut, "+cluster, standby.ready(true), 8*time.Second)
 	leads.ready(false)
 	r.envoy.holds(1)
 	work.goesOn(t, 200)
@@ -274,9 +276,9 @@ func inABlackout(t *testing.T, cluster string) {
 	if err := c.start(); err != nil {
 		t.Fatal(err)
 	}
-	machine, back := watchLateness(), time.Now()
+	machine, back := lateness.Begin(), time.Now()
 	r.leader(t)
-	machine.within(t, "one leads after the return of the API server, "+cluster, time.Since(back), 8*time.Second)
+	machine.Within(t, "one leads after the return of the API server, "+cluster, time.Since(back), 8*time.Second)
 	r.envoy.holds(1)
 	work.goesOn(t, 200)
 	work.stop(t, "API server away for both, "+cluster, began).smooth(t)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // user makes a service account and returns a token of it.
@@ -67,8 +69,8 @@ func TestRightsThatComeLater(t *testing.T) {
 		p.refuses()
 		s.grant(r.group, r.resource)
 	}
-	machine := watchLateness()
-	machine.within(t, "ready after the last right came", p.ready(true), 2*time.Second)
+	machine := lateness.Begin()
+	machine.Within(t, "ready after the last right came", p.ready(true), 2*time.Second)
 	p.knows("a-rank-0 10.0.0.1:8000")
 }
 

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // nothingScraped is a configuration that reads no page of the pods, which nobody runs.
@@ -68,11 +70,11 @@ func TestThousandPods(t *testing.T) {
 	want := crowded()
 	atOnce(crowd, func(i int) { s.pod(crowdName(i), crowdIP(i), vllm, nil) })
 	s.pool(8000)
-	machine, began := watchLateness(), time.Now()
+	machine, began := lateness.Begin(), time.Now()
 	p := startPicker(t, s.inPool("--kubeconfig", kubeconfig, "--config-text", nothingScraped,
 		"--zap-time-encoding", "rfc3339nano")...)
 	p.ready(true)
-	machine.within(t, "ready after the start", time.Since(began), time.Second)
+	machine.Within(t, "ready after the start", time.Since(began), time.Second)
 	p.knows(want...)
 	t.Logf("FIGURES complete %v after the start", time.Since(began).Round(time.Millisecond))
 	file := p.isSmall()
@@ -80,7 +82,7 @@ func TestThousandPods(t *testing.T) {
 	watched := p.watchPicks()
 	load := p.cores(quietFor)
 	var changes []podChange
-	machine = watchLateness()
+	machine = lateness.Begin()
 	busy := p.coresWhile(func() { changes = s.changeMany(m, &watched.gone) })
 	mib := p.resident() // before pages of all endpoints are asked for
 	p.knows(want...)
@@ -92,7 +94,7 @@ func TestThousandPods(t *testing.T) {
 		t.Errorf("%.3f cores idle, and %.3f more with changes; want 0.02 and 0.1 at most", idle, busy-load)
 	}
 
-	machine = watchLateness()
+	machine = lateness.Begin()
 	atOnce(crowd/5, func(i int) {
 		s.status(crowdName(i), crowdIP(i), false)
 		watched.gone.Store(crowdIP(i), time.Now())
@@ -103,7 +105,7 @@ func TestThousandPods(t *testing.T) {
 	t.Logf("FIGURES %d that are lost at once are gone %v after the last was written", crowd/5,
 		took.Round(time.Millisecond))
 	<-time.After(time.Second)
-	_, longest := machine.stop()
+	_, longest := machine.End()
 	if limit := tookAtMost + 2*longest; took > limit {
 		t.Errorf("it took %v until they were gone, want %v at most", took, limit)
 	}
@@ -181,9 +183,9 @@ func (s *space) changeMany(m *middle, gone *sync.Map) (all []podChange) {
 
 // late fails the test if the picker took changes too late, as its log tells. They are figures from before they were
 // written, and late by when the API server had said that they are. It returns how late the machine was at most.
-func (p *picker) late(changes []podChange, machine *lateness) (latest time.Duration) {
+func (p *picker) late(changes []podChange, machine *lateness.Watch) (latest time.Duration) {
 	p.t.Helper()
-	late90, latest := machine.stop()
+	late90, latest := machine.End()
 	var took, after []time.Duration
 	sets := p.log.sets(p.t)
 	for _, c := range changes {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // runControllers runs Kubernetes' own controllers of Deployments and ReplicaSets until the test ends.
@@ -206,10 +208,10 @@ func TestUpdateOfTwoReplicas(t *testing.T) {
 			k, flags := newKubelet(t, c), "router.epp.flags.ha-enable-leader-election="+update.elects
 			k.release("install", flags)
 			k.until("two replicas", k.settled(update.ready))
-			machine := watchLateness()
+			machine := lateness.Begin()
 			k.release("upgrade", flags, "router.epp.podAnnotations.a=b")
 			k.until("the update is complete", k.settled(update.ready))
-			_, late := machine.stop()
+			_, late := machine.End()
 			t.Logf("%d requests, %d failed; no pod that stays was ready for %v, none at all for %v", k.picks, k.failed,
 				k.noneReady.longest.Round(time.Millisecond), k.noneServes.longest.Round(time.Millisecond))
 			if k.failed > 0 || k.picks < 10 {

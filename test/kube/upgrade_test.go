@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // ownImage are the values of the image, which the chart of the reference and this one both have.
@@ -219,8 +221,8 @@ func TestUpgradeKeepsTheLease(t *testing.T) {
 	p := s.deployed().picker("llama-epp-6d5f-a")
 	p.follows("not the leader: llama-epp-5b9c-z leads")
 	s.merge(s.leases()+"/"+name, object{"spec": object{"holderIdentity": ""}}) // as the reference does when it ends
-	machine := watchLateness()
-	machine.within(t, "ready after the reference gave the lease up", p.ready(true), 1500*time.Millisecond)
+	machine := lateness.Begin()
+	machine.Within(t, "ready after the reference gave the lease up", p.ready(true), 1500*time.Millisecond)
 	lease := s.must(http.MethodGet, s.leases()+"/"+name, "", nil)["spec"].(map[string]any)
 	if lease["holderIdentity"] != "llama-epp-6d5f-a" || lease["leaseTransitions"] != float64(4) {
 		t.Errorf("the lease is %v, want one more transition, to llama-epp-6d5f-a", lease)
@@ -260,8 +262,8 @@ func TestUpgradeOfTheChart(t *testing.T) {
 	fresh.follows("not the leader: llama-epp-5b9c-z leads")
 	stop := neverBoth(t, old, fresh)
 	_ = old.cmd.Process.Signal(syscall.SIGTERM)
-	machine := watchLateness()
-	machine.within(t, "ready after the picker of the reference's chart was asked to end", fresh.ready(true),
+	machine := lateness.Begin()
+	machine.Within(t, "ready after the picker of the reference's chart was asked to end", fresh.ready(true),
 		1500*time.Millisecond)
 	stop()
 	fresh.serves("10.0.0.1:8000")
@@ -326,8 +328,8 @@ func TestUpdateOfLeaderAndStandby(t *testing.T) {
 	stopPicks := leader.pickAlways()
 	_ = leader.cmd.Process.Signal(syscall.SIGTERM)
 	_ = standby.cmd.Process.Signal(syscall.SIGTERM)
-	machine := watchLateness()
-	machine.within(t, "a new picker is ready after both old ones were asked to end", eventually(t, "a new one is ready",
+	machine := lateness.Begin()
+	machine.Within(t, "a new picker is ready after both old ones were asked to end", eventually(t, "a new one is ready",
 		func() bool { return first.isReady() || second.isReady() }), 1500*time.Millisecond)
 	if n := stopPicks(); n < 1 {
 		t.Error("the old leader picked nothing meanwhile")

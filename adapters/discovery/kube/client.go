@@ -129,7 +129,6 @@ type client struct {
 	cfg       *rest.Config
 	http      *http.Client // one for all resources, so that they share idle connections
 	namespace string
-	patience  time.Duration // listPatience, but for tests
 }
 
 // dialer opens connections. While packets are lost the kernel waits longer each time until it tries to connect again,
@@ -159,7 +158,7 @@ func newClient(cfg *rest.Config, namespace string) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes client: %w", err)
 	}
-	c := &client{cfg: cfg, http: h, namespace: namespace, patience: listPatience}
+	c := &client{cfg: cfg, http: h, namespace: namespace}
 	if _, err := c.api(pods); err != nil {
 		return nil, fmt.Errorf("kubernetes client: %w", err)
 	}
@@ -194,14 +193,13 @@ type source struct {
 	rest      []*rest.RESTClient // of each version that can be read
 	serves    int                // index into rest; of the list that was answered last
 	late      int                // watches since the last one whose answer came in time
-	patience  time.Duration      // how long a list goes unanswered until it is asked for again
 	namespace string
 	of        resource
 	selection selection
 }
 
 func (c *client) source(r resource, s selection) *source {
-	from := &source{namespace: c.namespace, of: r, selection: s, patience: c.patience}
+	from := &source{namespace: c.namespace, of: r, selection: s}
 	for _, version := range r.versions() {
 		r.Version = version
 		api, err := c.api(r)
@@ -306,7 +304,7 @@ func (s *source) listOnce(ctx context.Context, o metav1.ListOptions, late func(e
 		return giveUp
 	}
 	call()
-	again, giveUp := time.NewTicker(s.patience), func() {}
+	again, giveUp := time.NewTicker(listPatience), func() {}
 	defer again.Stop()
 	for {
 		select {
@@ -315,7 +313,7 @@ func (s *source) listOnce(ctx context.Context, o metav1.ListOptions, late func(e
 		case <-ctx.Done():
 			return nil, fmt.Errorf("no answer within %v: %w", listWithin, ctx.Err())
 		case <-again.C:
-			late(fmt.Errorf("no answer within %v: %w", s.patience, context.DeadlineExceeded))
+			late(fmt.Errorf("no answer within %v: %w", listPatience, context.DeadlineExceeded))
 			giveUp() // the call before, but for the first one
 			giveUp = call()
 		}

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,11 +10,14 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // A token that the API server takes no more is read again from its file.
@@ -63,55 +65,60 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	}
 }
 
+// answering is the transport of a client: no socket, so that the clock of a test is the only one. Each call gets its
+// number, from 1 on.
+type answering struct {
+	calls atomic.Int32
+	call  func(n int32, r *http.Request)
+}
+
+// RoundTrip answers a list of one pod once call has returned.
+func (a *answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.call(a.calls.Add(1), r)
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	w := httptest.NewRecorder()
+	answer(w, http.StatusOK, text{"kind": "PodList", "apiVersion": "v1", "items": []text{podAt("1", "10.0.0.1")}})
+	return w.Result(), nil
+}
+
 // A list whose answer is lost is asked for again, on another connection. The answer to one of them is enough, also if
 // it is the first one's, which came late.
 func TestListWhoseAnswerIsLost(t *testing.T) {
-	f := newFake(t)
-	f.put(podsPath, "a", podAt("1", "10.0.0.1"))
-	first := make(chan struct{}) // closed when the first call is answered
-	answerFirst := sync.OnceFunc(func() { close(first) })
-	var calls atomic.Int32
-	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if calls.Add(1) > 1 {
-			<-r.Context().Done()
-			return
-		}
-		<-first
-		f.ServeHTTP(w, r)
-	}))
-	defer slow.Close()
-	defer answerFirst()
-	list := func(host string, late func(error)) {
-		t.Helper()
-		c, err := newClient(&rest.Config{Host: host}, namespace)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.http.CloseIdleConnections()
-		c.patience = 50 * time.Millisecond
-		ctx, cancel := context.WithTimeout(t.Context(), withinTest)
-		defer cancel()
-		all, err := c.source(pods, selection{}).list(ctx, metav1.ListOptions{}, late)
-		if err != nil || len(all.(*objects).Items) != 1 {
-			t.Errorf("%v, %v; want one pod", all, err)
-		}
+	const late = 3 // calls
+	for name, lost := range map[string]func(n int32) bool{
+		"the first ones": func(n int32) bool { return n <= late },
+		"all but one":    func(n int32) bool { return n > 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &answering{call: func(n int32, r *http.Request) {
+					if lost(n) {
+						<-r.Context().Done()
+					} else if n == 1 {
+						<-time.After(late*listPatience + time.Second)
+					}
+				}}
+				c, err := newClient(&rest.Config{Host: "http://api", Transport: a}, namespace)
+				if err != nil {
+					t.Fatal(err)
+				}
+				lates := 0
+				all, err := c.source(pods, selection{}).list(t.Context(), metav1.ListOptions{}, func(err error) {
+					if lates++; reasonOf(err) != "timeout" {
+						t.Errorf("it is late by %v, want a timeout", err)
+					}
+				})
+				if err != nil || len(all.(*objects).Items) != 1 {
+					t.Errorf("%v, %v; want one pod", all, err)
+				}
+				if n := a.calls.Load(); lates != late || n != late+1 {
+					t.Errorf("late %d times, in %d calls; want %d in %d", lates, n, late, late+1)
+				}
+			})
+		})
 	}
-	f.swallow = 3
-	lates := 0
-	list(f.URL, func(err error) {
-		if lates++; reasonOf(err) != "timeout" {
-			t.Errorf("it is late by %v, want a timeout", err)
-		}
-	})
-	if lates != 3 {
-		t.Errorf("late %d times, want 3", lates)
-	}
-	lates = 0
-	list(slow.URL, func(error) {
-		if lates++; lates == 3 {
-			answerFirst()
-		}
-	})
 }
 
 // The answer to a watch that does not begin is given up early, and later each time that one was.
@@ -148,7 +155,7 @@ func TestConnectionsWhilePacketsAreLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began, from := time.Now(), c.source(pods, selection{})
+	from := c.source(pods, selection{})
 	calls := map[string]func() error{
 		"list": func() error {
 			_, err := from.list(t.Context(), metav1.ListOptions{}, func(error) {})
@@ -160,13 +167,14 @@ func TestConnectionsWhilePacketsAreLost(t *testing.T) {
 		},
 	}
 	var done sync.WaitGroup
+	machine, began := lateness.Begin(), time.Now()
 	for verb, call := range calls {
 		done.Go(func() {
-			err := call()
-			if took := time.Since(began); reasonOf(err) != "timeout" || took > 4*time.Second {
-				t.Errorf("%s: %v after %v, want a timeout after 2 s", verb, err, took)
+			if err := call(); reasonOf(err) != "timeout" {
+				t.Errorf("%s: %v, want a timeout", verb, err)
 			}
 		})
 	}
 	done.Wait()
+	machine.Within(t, "both have timed out", time.Since(began), dialer.Timeout+time.Second)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,16 +48,26 @@ func TestPodsOfASourceBesideThePods(t *testing.T) {
 	})
 }
 
+// processorTime returns how long the process has computed, which other processes hardly change.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
 // The loop of Run, which follows the pods too, takes a list of objects that are all invalid as fast as any other, and
 // their end in any order.
 func TestManyInvalidObjects(t *testing.T) {
-	const many, within = 10_000, time.Second
+	const many, within = 10_000, time.Second // of a processor
 	m := newMetrics()
 	p := newProblems(nil, m)
 	for name, r := range map[string]resource{
 		"pods": pods, "objectives": extraResource(extraGroup, "inferenceobjectives", "InferenceObjective"),
 	} {
-		began := time.Now()
+		before := processorTime(t)
 		all := make([]*object, many)
 		for i := range all {
 			all[i] = &object{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("o", i)}}
@@ -73,8 +84,8 @@ func TestManyInvalidObjects(t *testing.T) {
 			t.Errorf("%s: %d problems are left, want 1", name, len(p.open))
 		}
 		p.endBut(r, nil)
-		if took := time.Since(began); took > within {
-			t.Errorf("%d invalid %s took %v, want %v at most", many, name, took, within)
+		if took := processorTime(t) - before; took > within {
+			t.Errorf("%d invalid %s took %v of a processor, want %v at most", many, name, took, within)
 		}
 	}
 	if len(p.open) > 0 || p.calls.Len() > 0 || p.others.Len() > 0 {

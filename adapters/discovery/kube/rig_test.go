@@ -35,7 +35,6 @@ type fake struct {
 	version int
 	oldest  int // a watch from an older version is answered 410
 	refusal int // status of every answer; 0 = none
-	swallow int // so many calls get no answer
 	grew    chan struct{}
 	calls   []string // verb and path
 	lasts   []string // how long each watch may last, in seconds
@@ -124,8 +123,6 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.lasts = append(f.lasts, q.Get("timeoutSeconds")+" "+q.Get("allowWatchBookmarks"))
 	}
 	refusal, version, oldest := f.refusal, f.version, f.oldest
-	swallowed := f.swallow > 0
-	f.swallow = max(f.swallow-1, 0)
 	kind, group, there := f.kindAt(r.URL.Path)
 	other, odd := f.others[r.URL.Path], f.odd[r.URL.Path]
 	matching := matchFunc(q.Get("labelSelector"), q.Get("fieldSelector"))
@@ -138,8 +135,6 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Unlock()
 	from, _ := strconv.Atoi(q.Get("resourceVersion"))
 	switch {
-	case swallowed:
-		<-r.Context().Done()
 	case refusal != 0:
 		answer(w, refusal, text{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": refusal,
 			"reason": string(reasonFor(refusal)), "message": "no"})
