@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,10 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/transport"
 )
 
 // Cluster returns how the API server is reached: by a kubeconfig file, else by those that $KUBECONFIG names, else by
@@ -32,7 +33,8 @@ func Cluster(kubeconfig string) (*rest.Config, error) {
 		return cfg, err
 	}
 	// By itself client-go reads the file once in a minute, even if the API server takes the token no more.
-	cfg.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(cfg.BearerTokenFile)))
+	file := newTokenFile(cfg.BearerTokenFile, cfg.BearerToken)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return tokenBearer{next, file} })
 	cfg.BearerToken, cfg.BearerTokenFile = "", ""
 	return cfg, nil
 }
@@ -66,6 +68,62 @@ func inCluster() (*rest.Config, error) {
 	}
 	return cfg, nil
 }
+
+// tokenFile is the file of a token, which is written again before the token is void, and after.
+type tokenFile struct {
+	path string
+	last atomic.Pointer[string] // the last token that was read; nil = none
+}
+
+// newTokenFile returns the file of a token, of which this was read.
+func newTokenFile(path, read string) *tokenFile {
+	f := &tokenFile{path: path}
+	if read = strings.TrimSpace(read); read != "" {
+		f.last.Store(&read)
+	}
+	return f
+}
+
+// token reads the token. While the file cannot be read the last one counts.
+func (f *tokenFile) token() (string, error) {
+	text, err := os.ReadFile(f.path)
+	token := strings.TrimSpace(string(text))
+	if err == nil && token == "" {
+		err = fmt.Errorf("%s: it is empty", f.path)
+	}
+	if err == nil {
+		f.last.Store(&token)
+		return token, nil
+	}
+	if last := f.last.Load(); last != nil {
+		return *last, nil
+	}
+	return "", fmt.Errorf("the token: %w", err)
+}
+
+// tokenBearer has each call carry the token of a file. It reads the file for each, for calls are few: one that is
+// refused because its token is void would have the next one wait for longer than a new token may take to count.
+type tokenBearer struct {
+	next http.RoundTripper
+	file *tokenFile
+}
+
+// RoundTrip makes the call.
+func (b tokenBearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	token, err := b.file.token()
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+token)
+	return b.next.RoundTrip(r)
+}
+
+// WrappedRoundTripper returns what makes the calls, by which idle connections are closed.
+func (b tokenBearer) WrappedRoundTripper() http.RoundTripper { return b.next }
 
 // resource is a kind of object that is followed.
 type resource struct {
@@ -180,6 +238,11 @@ func (k errorKeeper) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return response, err
 }
+
+// WrappedRoundTripper returns what makes the calls, by which idle connections are closed.
+func (k errorKeeper) WrappedRoundTripper() http.RoundTripper { return k.next }
+
+func (c *client) closeIdle() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 
 // selection narrows a list. The zero selection is all objects of the namespace.
 type selection struct {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,12 +21,11 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
-// A token that the API server takes no more is read again from its file.
-func TestTokenFileIsReadAgain(t *testing.T) {
+// A token is read from its file for each call, and the last one serves while the file cannot be read.
+func TestTokenFileIsReadForEachCall(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	const good = "Bearer second"
 	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != good {
+		if r.Header.Get("Authorization") != "Bearer second" {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
@@ -33,18 +33,47 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 		_, _ = w.Write([]byte(`{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`))
 	}))
 	defer api.Close()
-	folder := t.TempDir()
-	token, kubeconfig := filepath.Join(folder, "token"), filepath.Join(folder, "kubeconfig")
-	write := func(path, text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	token := filepath.Join(t.TempDir(), "token")
+	write := func(text string) {
+		if err := os.WriteFile(token, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(token, "first\n")
-	write(kubeconfig, "apiVersion: v1\nkind: Config\ncurrent-context: c\n"+
-		"clusters: [{name: c, cluster: {server: "+api.URL+", insecure-skip-tls-verify: true}}]\n"+
+	write("first\n")
+	pods := podsByTokenFile(t, api.URL, token)
+	if err := pods(); reasonOf(err) != "unauthorized" {
+		t.Fatalf("with the first token: %v, want that it is refused", err)
+	}
+	write("second\n")
+	if err := pods(); err != nil {
+		t.Errorf("the first call with the second token: %v", err)
+	}
+	write(" \n")
+	if err := pods(); err != nil {
+		t.Errorf("while the file is empty: %v", err)
+	}
+	never := podsByTokenFile(t, api.URL, token)
+	if err := os.Remove(token); err != nil {
+		t.Fatal(err)
+	}
+	if err := pods(); err != nil {
+		t.Errorf("without the file: %v", err)
+	}
+	if err := never(); err == nil || !strings.Contains(err.Error(), "the token: open "+token) {
+		t.Errorf("before there was a token: %v, want that there is none", err)
+	}
+}
+
+// podsByTokenFile returns a function that lists pods by the token of a file.
+func podsByTokenFile(t *testing.T, server, token string) func() error {
+	t.Helper()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte("apiVersion: v1\nkind: Config\ncurrent-context: c\n"+
+		"clusters: [{name: c, cluster: {server: "+server+", insecure-skip-tls-verify: true}}]\n"+
 		"contexts: [{name: c, context: {cluster: c, user: u}}]\n"+
-		"users: [{name: u, user: {tokenFile: "+token+"}}]\n")
+		"users: [{name: u, user: {tokenFile: "+token+"}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cluster, err := Cluster(kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -53,15 +82,10 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	target := Target{Selector: "app=vllm", Ports: []int{8000}}
-	if _, err := r.Pods(t.Context(), target); reasonOf(err) != "unauthorized" {
-		t.Fatalf("with the first token: %v, want that it is refused", err)
-	}
-	write(token, "second\n")
-	_, _ = r.Pods(t.Context(), target) // a token is read again once it was refused to a call that did not read it
-	if _, err := r.Pods(t.Context(), target); err != nil {
-		t.Errorf("with the second token: %v", err)
+	t.Cleanup(r.Close)
+	return func() error {
+		_, err := r.Pods(t.Context(), Target{Selector: "app=vllm", Ports: []int{8000}})
+		return err
 	}
 }
 

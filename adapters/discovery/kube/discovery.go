@@ -109,7 +109,7 @@ func (d *Discovery) Concern() string {
 func (d *Discovery) Run(ctx context.Context, to messages.Port[messages.PoolMsg]) {
 	d.life.Run(ctx, func(ctx context.Context) {
 		d.out.to = to
-		defer d.client.http.CloseIdleConnections()
+		defer d.client.closeIdle()
 		for pause := restartAfter; ; pause = min(2*pause, mostRestartAfter) {
 			began := time.Now()
 			err := d.loopOnce(ctx)

@@ -25,7 +25,7 @@ func NewReader(cluster *rest.Config, namespace string) (*Reader, error) {
 }
 
 // Close closes idle connections.
-func (r *Reader) Close() { r.client.http.CloseIdleConnections() }
+func (r *Reader) Close() { r.client.closeIdle() }
 
 // ErrNoPool says that there is no InferencePool of the name. Other errors of Target are those of the API server, or of
 // a pool that is invalid.
