@@ -187,6 +187,8 @@ type client struct {
 	cfg       *rest.Config
 	http      *http.Client // one for all resources, so that they share idle connections
 	namespace string
+	// codecs are those of JSON for the types of a scheme, but for tests.
+	codecs func(*runtime.Scheme) runtime.NegotiatedSerializer
 }
 
 // dialer opens connections. While packets are lost the kernel waits longer each time until it tries to connect again,
@@ -216,7 +218,7 @@ func newClient(cfg *rest.Config, namespace string) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes client: %w", err)
 	}
-	c := &client{cfg: cfg, http: h, namespace: namespace}
+	c := &client{cfg: cfg, http: h, namespace: namespace, codecs: codecsOf}
 	if _, err := c.api(pods); err != nil {
 		return nil, fmt.Errorf("kubernetes client: %w", err)
 	}
@@ -285,8 +287,12 @@ func (c *client) api(r resource) (*rest.RESTClient, error) {
 	if r.Group == "" {
 		cfg.APIPath = "/api"
 	}
-	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	cfg.NegotiatedSerializer = guarded{c.codecs(scheme)}
 	return rest.RESTClientForConfigAndClient(cfg, c.http)
+}
+
+func codecsOf(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
+	return serializer.NewCodecFactory(scheme).WithoutConversion()
 }
 
 const (
@@ -352,7 +358,7 @@ func (s *source) listOnce(ctx context.Context, o metav1.ListOptions, late func(e
 		ctx, giveUp := context.WithCancel(ctx)
 		calls.Go(func() {
 			all := s.of.all()
-			err := s.request(o).Do(ctx).Into(all)
+			err := recovering("the call", func() error { return s.request(o).Do(ctx).Into(all) })
 			if ctx.Err() != nil {
 				return // it was given up
 			}
@@ -427,13 +433,17 @@ type relay struct {
 
 func newRelay(ctx context.Context, cancel context.CancelFunc, from watch.Interface, failed func(error)) *relay {
 	r := &relay{from: from, out: make(chan watch.Event), cancel: cancel}
-	go r.run(ctx, failed)
+	go func() {
+		defer close(r.out)
+		defer r.from.Stop()
+		if err := recovering("the watch", func() error { r.run(ctx, failed); return nil }); err != nil {
+			failed(err)
+		}
+	}()
 	return r
 }
 
 func (r *relay) run(ctx context.Context, failed func(error)) {
-	defer close(r.out)
-	defer r.from.Stop()
 	over := time.NewTimer(watchFor + overdue)
 	defer over.Stop()
 	for {

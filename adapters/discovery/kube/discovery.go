@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,46 +109,22 @@ func (d *Discovery) Run(ctx context.Context, to messages.Port[messages.PoolMsg])
 	d.life.Run(ctx, func(ctx context.Context) {
 		d.out.to = to
 		defer d.client.closeIdle()
-		for pause := restartAfter; ; pause = min(2*pause, mostRestartAfter) {
-			began := time.Now()
-			err := d.loopOnce(ctx)
-			if err == nil {
-				return
-			}
-			d.reset(err)
-			if time.Since(began) > mostRestartAfter {
-				pause = restartAfter
-			}
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-				return
-			}
-		}
+		keepRunning(ctx, "discovery", d.loopOnce, d.reset)
 	})
 }
 
-// loopOnce runs the loop until ctx is done, which is no error, or until it panics.
-func (d *Discovery) loopOnce(ctx context.Context) (err error) {
+// loopOnce runs the loop until ctx is done or it panics, and ends what runs beside it.
+func (d *Discovery) loopOnce(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer d.running.Wait()
 	defer cancel()
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("discovery has panicked, and begins anew: %v", cause)
-			d.metrics.errors.WithLabelValues("", "panic").Inc()
-			if d.cfg.Problem != nil {
-				d.cfg.Problem(fmt.Errorf("%w\n%s", err, debug.Stack()))
-			}
-		}
-	}()
 	d.loop(ctx)
-	return nil
 }
 
-// reset has the loop begin anew after a panic. The set that the pool took last stays, and what is known of the
-// InferencePool and of the objects beside it.
+// reset has the loop begin anew after a panic, and says it. The set that the pool took last stays, and what is known of
+// the InferencePool and of the objects beside it.
 func (d *Discovery) reset(err error) {
+	d.panicked(err)
 	d.problems = newProblems(d.cfg.Problem, d.metrics)
 	d.problems.set(aboutPanic, &problem{reason: aboutPanic, text: err.Error(), since: time.Now(), needed: true,
 		stale: true})
@@ -169,10 +144,6 @@ const (
 	settle = 5 * time.Millisecond
 	// askAgain is how soon a pool that refused a set is told again.
 	askAgain = 50 * time.Millisecond
-	// restartAfter is how long a loop that has panicked pauses. It doubles each time, up to mostRestartAfter, and
-	// begins anew once the loop has run for longer than that.
-	restartAfter     = 100 * time.Millisecond
-	mostRestartAfter = 30 * time.Second
 	// repeatEvery is how often the set is told again, to a pool that lost it in a restart.
 	repeatEvery = 30 * time.Second
 )
@@ -222,7 +193,7 @@ func (d *Discovery) loop(ctx context.Context) {
 
 func (d *Discovery) begin(ctx context.Context) {
 	if d.cfg.Cache != "" {
-		d.running.Go(func() { d.writeCaches(ctx) })
+		d.beside(ctx, "writing the cache", d.writeCaches)
 	}
 	if d.cfg.Pool.Name == "" {
 		d.selectPods(ctx)
@@ -251,6 +222,9 @@ func (d *Discovery) take(ctx context.Context, w event) {
 			len(d.out.set)))
 	case w.kind == answered:
 		d.problems.end(about)
+		if w.verb == "watch" { // which begins once what was listed is taken
+			d.problems.end(w.follower.source.of.call(following))
+		}
 	case view != nil:
 		d.takeExtra(w, view)
 	case w.follower == d.pool.follower:

@@ -289,7 +289,7 @@ func TestPanicOfTheLoop(t *testing.T) {
 	s.lacks("")
 	panics <- struct{}{}
 	s.put(podsPath, "b", podAt("2", "10.0.0.2"))
-	s.reports("discovery has panicked, and begins anew: the test")
+	s.reports("discovery has panicked: the test")
 	both := []string{"a-rank-0 10.0.0.1:8000", "b-rank-0 10.0.0.2:8000"}
 	s.tells(both...)
 	if err := s.Known(); err != nil {

@@ -93,10 +93,11 @@ func (d *Discovery) followExtras(ctx context.Context) {
 			d.extras.by[d.follow(ctx, extraResource(group, k.name, k.kind), selection{})] = view
 		}
 	}
-	d.running.Go(func() {
+	next := d.extras.next
+	d.beside(ctx, "telling objectives and rewrites", func(ctx context.Context) {
 		for {
 			select {
-			case e := <-d.extras.next:
+			case e := <-next:
 				d.cfg.extras(e)
 			case <-ctx.Done():
 				return

@@ -3,12 +3,17 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -19,7 +24,7 @@ import (
 type event struct {
 	follower *follower
 	kind     eventKind
-	verb     string            // list or watch, of failed and answered
+	verb     string            // list or watch, of answered; of failed also find and following
 	objects  []*object         // all of a list, or the one that changed
 	texts    []json.RawMessage // of objects, if they are whole
 	found    resource          // of a kind that was found
@@ -64,12 +69,21 @@ func (d *Discovery) follow(ctx context.Context, r resource, s selection) *follow
 	// What goes wrong reaches the log by events, once, and not by klog at each try.
 	quiet := logr.Discard()
 	ctx, f.cancel = context.WithCancel(klog.NewContext(ctx, quiet))
-	reflector := cache.NewReflectorWithOptions(&listWatch{f}, r.one(), &teller{f, ctx}, cache.ReflectorOptions{
-		Logger: &quiet, Name: r.String(), TypeDescription: r.String(), Backoff: backoff(r),
+	reflect := func(ctx context.Context) {
+		cache.NewReflectorWithOptions(&listWatch{f}, r.one(), &teller{f, ctx}, cache.ReflectorOptions{
+			Logger: &quiet, Name: r.String(), TypeDescription: r.String(), Backoff: backoff(r),
+		}).RunWithContext(ctx)
+	}
+	d.running.Go(func() {
+		keepRunning(ctx, following+" "+r.String(), reflect, func(err error) {
+			f.tell(ctx, event{kind: failed, verb: following, err: err})
+		})
 	})
-	d.running.Go(func() { reflector.RunWithContext(ctx) })
 	return f
 }
+
+// following is what a reflector does, apart from its calls.
+const following = "following"
 
 // stop ends the follower without waiting for it. What it has told may still be on its way.
 func (f *follower) stop() {
@@ -182,3 +196,125 @@ func (t *teller) Replace(list []any, _ string) error {
 
 // Resync has nothing to do.
 func (t *teller) Resync() error { return nil }
+
+// A panic ends neither the process nor what is known. Whatever runs here is begun anew, on a goroutine of this package.
+// What client-go runs on one of its own, which decodes what watches bring, gets decoders that do not panic.
+
+// panicked is the error that a panic has become.
+type panicked struct {
+	what  string // what has panicked
+	cause any
+	stack []byte
+}
+
+const hasPanicked = " has panicked: "
+
+// Error says what has panicked and why, and not where, for it is shown in one line.
+func (p *panicked) Error() string { return p.what + hasPanicked + fmt.Sprint(p.cause) }
+
+// withStack returns an error with the stack of the panic that it is of, if it is of one.
+func withStack(err error) error {
+	var of *panicked
+	if !errors.As(err, &of) {
+		return err
+	}
+	return fmt.Errorf("%w\n%s", err, of.stack)
+}
+
+// isPanic reports whether an error is of a panic. That of a watch is the text alone.
+func isPanic(err error) bool {
+	var of *panicked
+	text := err.Error()
+	return errors.As(err, &of) || strings.Contains(text, undecodable) && strings.Contains(text, hasPanicked)
+}
+
+// recovering returns what a function returns, or that it has panicked.
+func recovering(what string, do func() error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = &panicked{what, cause, debug.Stack()}
+		}
+	}()
+	return do()
+}
+
+const (
+	// restartAfter is how long what has panicked pauses. It doubles each time, up to mostRestartAfter, and begins anew
+	// after a run that was longer than that.
+	restartAfter     = 100 * time.Millisecond
+	mostRestartAfter = 30 * time.Second
+)
+
+// keepRunning runs a function until it returns without a panic, or ctx is done. It calls failed with each panic.
+func keepRunning(ctx context.Context, what string, do func(context.Context), failed func(error)) {
+	for pause := restartAfter; ; pause = min(2*pause, mostRestartAfter) {
+		began := time.Now()
+		err := recovering(what, func() error { do(ctx); return nil })
+		if err == nil {
+			return
+		}
+		failed(err)
+		if time.Since(began) > mostRestartAfter {
+			pause = restartAfter
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// beside runs a function beside the loop of Run, as keepRunning does.
+func (d *Discovery) beside(ctx context.Context, what string, do func(context.Context)) {
+	d.running.Go(func() { keepRunning(ctx, what, do, d.panicked) })
+}
+
+// panicked counts a panic and says it with its stack.
+func (d *Discovery) panicked(err error) {
+	d.metrics.errors.WithLabelValues("", "panic").Inc()
+	if d.cfg.Problem != nil {
+		d.cfg.Problem(withStack(err))
+	}
+}
+
+// guarded gives decoders whose panics are errors.
+type guarded struct{ runtime.NegotiatedSerializer }
+
+// SupportedMediaTypes returns those of the serializer, with guarded decoders of the events of watches.
+func (g guarded) SupportedMediaTypes() []runtime.SerializerInfo {
+	all := slices.Clone(g.NegotiatedSerializer.SupportedMediaTypes())
+	for i := range all {
+		if of := all[i].StreamSerializer; of != nil {
+			stream := *of
+			stream.Serializer = guardedSerializer{of.Serializer, guardedDecoder{of.Serializer}}
+			all[i].StreamSerializer = &stream
+		}
+	}
+	return all
+}
+
+// DecoderToVersion returns the decoder of the serializer, guarded.
+func (g guarded) DecoderToVersion(d runtime.Decoder, v runtime.GroupVersioner) runtime.Decoder {
+	return guardedDecoder{g.NegotiatedSerializer.DecoderToVersion(d, v)}
+}
+
+// guardedSerializer is a serializer whose decoder is guarded.
+type guardedSerializer struct {
+	runtime.Encoder
+	runtime.Decoder
+}
+
+// guardedDecoder is a decoder whose panics are errors.
+type guardedDecoder struct{ of runtime.Decoder }
+
+// Decode decodes an object.
+func (g guardedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (
+	o runtime.Object, kind *schema.GroupVersionKind, err error,
+) {
+	err = recovering("decoding", func() (err error) {
+		o, kind, err = g.of.Decode(data, defaults, into)
+		return err
+	})
+	return o, kind, err
+}

@@ -236,7 +236,7 @@ func (d *Discovery) wantObjects(ctx context.Context, kinds []Kind) {
 		}
 		view.cancel()
 		delete(d.objects.by, f)
-		for _, about := range []string{"find", "list", "watch", aboutSize, aboutNames} {
+		for _, about := range []string{"find", "list", "watch", following, aboutSize, aboutNames} {
 			d.problems.end(f.source.of.call(about))
 		}
 	}
@@ -259,21 +259,26 @@ func (d *Discovery) followKind(ctx context.Context, k Kind) {
 	d.objects.by[view.follower] = view
 	before, end := d.objects.ends[k], make(chan struct{})
 	d.objects.ends[k] = end
-	d.running.Go(func() { view.follower.find(ctx, d.client, k) })
+	d.beside(ctx, "finding "+r.String(), func(ctx context.Context) { view.follower.find(ctx, d.client, k) })
 	d.running.Go(func() {
 		defer close(end)
 		if before != nil {
 			<-before // a kind that was dropped and is asked for again is told one at a time still
 		}
-		for {
-			select {
-			case t := <-view.next:
-				d.cfg.objects(k, t.document, t.err)
-			case <-ctx.Done():
-				return
-			}
-		}
+		keepRunning(ctx, "telling "+r.String(), func(ctx context.Context) { d.tellKind(ctx, k, view.next) }, d.panicked)
 	})
+}
+
+// tellKind tells what comes of a kind.
+func (d *Discovery) tellKind(ctx context.Context, k Kind, next <-chan telling) {
+	for {
+		select {
+		case t := <-next:
+			d.cfg.objects(k, t.document, t.err)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // find tells the resource of a kind, once there is one.
@@ -348,6 +353,9 @@ func (d *Discovery) takeObject(ctx context.Context, w event, view *objectView) {
 		}
 	case answered:
 		d.problems.end(r.call(w.verb))
+		if w.verb == "watch" {
+			d.problems.end(r.call(following))
+		}
 	case listed:
 		d.problems.end(r.call(aboutNames))
 		view.all, view.dirty = make(map[string]json.RawMessage, len(w.objects)), true

@@ -55,7 +55,7 @@ func (p *problems) note(about string, r resource, err error) {
 	told := before != nil && before.reason == now.reason && (!object || before.text == now.text)
 	p.set(about, now)
 	if p.report != nil && !told {
-		p.report(err)
+		p.report(withStack(err))
 	}
 }
 
@@ -143,6 +143,8 @@ func (p *problems) noteStale() {
 func reasonOf(err error) string {
 	var status apierrors.APIStatus
 	switch {
+	case isPanic(err):
+		return "panic"
 	case IsInvalidObject(err):
 		return "invalid-object"
 	case apierrors.IsForbidden(err):
@@ -158,11 +160,14 @@ func reasonOf(err error) string {
 	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, os.ErrDeadlineExceeded): // which is that of a connection
 		return "timeout"
-	case errors.As(err, &status) && !strings.Contains(err.Error(), "unable to decode an event"):
+	case errors.As(err, &status) && !strings.Contains(err.Error(), undecodable):
 		return "other"
 	}
 	return "unreachable" // no answer at all, or one that broke off
 }
+
+// undecodable is what client-go says of an event of a watch that could not be read.
+const undecodable = "unable to decode an event"
 
 // metrics are those of the discovery.
 type metrics struct {

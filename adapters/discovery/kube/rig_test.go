@@ -356,7 +356,10 @@ func newScene(t *testing.T, cfg Config) *scene {
 func newSceneOver(t *testing.T, f *fake, cfg Config) *scene {
 	t.Helper()
 	s := &scene{fake: f, t: t, pool: &heard{}, problems: make(chan string, 1000)}
-	cfg.Cluster, cfg.Namespace = &rest.Config{Host: f.URL}, namespace
+	if cfg.Cluster == nil {
+		cfg.Cluster = &rest.Config{}
+	}
+	cfg.Cluster.Host, cfg.Namespace = f.URL, namespace
 	cfg.Problem = func(err error) {
 		if err == nil {
 			s.problems <- ""

@@ -61,8 +61,9 @@ func (d *Discovery) takePool(ctx context.Context, w event) {
 // poolGone forgets the pods of an InferencePool that was deleted.
 func (d *Discovery) poolGone() {
 	d.problems.end(objectOf(d.pool.follower.source.of, d.cfg.Pool.Name))
-	d.problems.end(pods.call("list"))
-	d.problems.end(pods.call("watch"))
+	for _, verb := range []string{"list", "watch", following} {
+		d.problems.end(pods.call(verb))
+	}
 	d.problems.endBut(pods, nil)
 	d.pods.follower.stop()
 	d.pool.there, d.pool.target, d.pods = false, nil, podView{}
