@@ -88,12 +88,13 @@ nice-unit:
 # The slowest packages come first, so that the others run beside them. -p 3, because the first mostly waits.
 .PHONY: unit
 unit: ## Tests beside the code and whole-tree checks
-	$(GO) test -p 3 ./adapters/lab/conformance ./test/bench/overload $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)')
-	$(GO) test -run '^TestFaults' ./test/planted
+	$(GO) test -p 3 -timeout 30m ./adapters/lab/conformance ./test/bench/overload \
+	  $$($(GO) list ./... | grep -v -E '$(OWN_TARGET)')
+	$(GO) test -timeout 30m -run '^TestFaults' ./test/planted
 
 .PHONY: sim
 sim: ## Seeded simulation of the whole actor tree; SEED=n REQUESTS=n plays one seed
-	$(GO) test -count=1 -v ./test/sim $(if $(SEED),-seed $(SEED)) $(if $(REQUESTS),-requests $(REQUESTS))
+	$(GO) test -count=1 -v -timeout 30m ./test/sim $(if $(SEED),-seed $(SEED)) $(if $(REQUESTS),-requests $(REQUESTS))
 
 .PHONY: chaos
 chaos: ## Clients that misbehave and parts that fail, over real streams; SEED=n REQUESTS=n plays one seed
@@ -106,7 +107,7 @@ planted: ## Faults in the product's source that the simulation and the chaos run
 
 .PHONY: conformance
 conformance: ## The table of ext_proc checks
-	$(GO) test -count=1 ./test/conformance
+	$(GO) test -count=1 -timeout 30m ./test/conformance
 
 .PHONY: e2e
 e2e: ## Real Envoy, the real binary, simulated model servers; ENVOY=path or ENVOY_VERSION=1.36.2

@@ -46,8 +46,8 @@ func within[T any](t *testing.T, c chan T) T {
 	select {
 	case x := <-c:
 		return x
-	case <-time.After(5 * time.Second):
-		t.Fatal("nothing within 5 s")
+	case <-time.After(20 * time.Second):
+		t.Fatal("nothing within 20 s")
 		panic("unreachable")
 	}
 }
@@ -81,7 +81,7 @@ func TestAnswerOfAnAdapterReachesTheLoop(t *testing.T) {
 }
 
 func shutdown(t *testing.T, system *runtime.System) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if err := system.Close(ctx); err != nil {
 		t.Error(err)

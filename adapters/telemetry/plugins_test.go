@@ -34,6 +34,7 @@ func TestObservingAPluginAllocatesNothing(t *testing.T) {
 	if got := sum(t, reg, "signalbox_plugin_bad_scores_total"); got != 200 {
 		t.Errorf("%v bad scores, want 200", got)
 	}
+	goruntime.KeepAlive(o) // or its series may go
 	if p := profiles[0].Picker.Meter; p == meter {
 		t.Errorf("scorer and picker share meter %d", p)
 	}
@@ -49,10 +50,12 @@ func TestDurationsAreThoseOfTwoHistograms(t *testing.T) {
 	coarse := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "llm_d_epp_plugin_duration_seconds",
 		Help: pluginHelp, Buckets: coarseBounds}, labels)
 	want.MustRegister(fine, coarse)
+	var observers []*Observer
 	for range 2 { // a second configuration with the same plugin counts on
 		profiles := []schedule.Profile{{Picker: schedule.PickerStep{Step: schedule.Step{Type: "max-score-picker",
 			Name: "p"}}}}
 		o := p.Observe(planOf(profiles))
+		observers = append(observers, o)
 		for _, bound := range allBounds {
 			for d := time.Duration(-1); d <= 1; d++ {
 				took := time.Duration(bound*1e9) + d
@@ -78,6 +81,7 @@ func TestDurationsAreThoseOfTwoHistograms(t *testing.T) {
 			}
 		}
 	}
+	goruntime.KeepAlive(observers) // or their series may go
 }
 
 func planOf(profiles []schedule.Profile) *schedule.Plan {
@@ -123,6 +127,7 @@ func TestSeriesLastAsLongAsAPlanNamesThem(t *testing.T) {
 		t.Errorf("runs %v, want a to begin anew", countsByName(t, reg))
 	}
 	goruntime.KeepAlive(second)
+	goruntime.KeepAlive(again)
 }
 
 // awaitGarbage collects garbage until something is so.

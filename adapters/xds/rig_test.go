@@ -100,7 +100,7 @@ func (r *rig) acknowledged() {
 		if n != r.number {
 			r.acknowledged() // of one before
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		r.Fatalf("announcement %d was not acknowledged", r.number)
 	}
 }
@@ -127,7 +127,7 @@ func (r *rig) stat(what string, c prometheus.Collector, want float64) {
 func (r *rig) soon(holds func() bool) {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
-	for late := time.Now().Add(5 * time.Second); !holds() && time.Now().Before(late); {
+	for late := time.Now().Add(20 * time.Second); !holds() && time.Now().Before(late); {
 		<-look.C
 	}
 }

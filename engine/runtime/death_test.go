@@ -227,7 +227,7 @@ func TestEndedActorsAreForgotten(t *testing.T) {
 		a.Tell(note{verb: "stop"})
 	}
 	run(s)
-	for late := time.Now().Add(5 * time.Second); alive.Load() > 1 && time.Now().Before(late); gc.Gosched() {
+	for late := time.Now().Add(20 * time.Second); alive.Load() > 1 && time.Now().Before(late); gc.Gosched() {
 		gc.GC()
 	}
 	if n := alive.Load(); n > 1 { // the loop may still have the last one in hand

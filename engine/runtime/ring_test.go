@@ -14,7 +14,7 @@ import (
 
 func events(t *testing.T, s *runtime.System, loop int) []runtime.Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	e, err := runtimetest.Inspect(s).Events(ctx, loop)
 	if err != nil {
@@ -87,7 +87,7 @@ func TestCloseEndsActorsTimersAndGoroutines(t *testing.T) {
 		s, log := runtime.New(runtime.Config{Loops: 2}), new(journal)
 		set := func(ctx runtime.Context[noteMsg], _ note) { ctx.After(50*time.Microsecond, note{verb: "t"}) }
 		a, _ := runtime.Start(s.Root(1), role(log, runtime.StopOnPanic, set), noteMsg(note{verb: "born"}))
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		if err := s.Close(ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -83,7 +83,7 @@ func start(t *testing.T, cfg runtime.Config) *runtime.System {
 	t.Helper()
 	s := runtime.New(cfg)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			t.Error(err)

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // healthNames are what gRPC health answers for. The first says that the process works, the others whether it serves.
@@ -41,7 +43,7 @@ func unserving(t *testing.T, p *picker, within time.Duration, conns ...*grpc.Cli
 
 // TestCommandDrains plays every kind of stream through a whole shutdown that comes to its deadline.
 func TestCommandDrains(t *testing.T) {
-	const delay, timeout = 700 * time.Millisecond, 2 * time.Second
+	const delay, timeout = 2 * time.Second, 4 * time.Second // for a busy machine
 	p := serve(t, simulated(t, 1, quick...), "--drain-delay", delay.String(), "--drain-timeout", timeout.String())
 	p.pooled(t, 1)
 	conn, checks := dial(t, p.grpcPort), dialPlain(t, p.healthPort)
@@ -57,7 +59,7 @@ func TestCommandDrains(t *testing.T) {
 	ending.respond(false)
 	eventually(t, 5*time.Second, "four streams", func() bool { return p.metric("signalbox_streams") == 4 })
 
-	terminated := time.Now()
+	machine, terminated := lateness.Begin(), time.Now()
 	p.signal(t, syscall.SIGTERM)
 	unserving(t, p, delay/2, conn, checks)
 	picked(t, conn).respond(true) // still taken
@@ -83,9 +85,7 @@ func TestCommandDrains(t *testing.T) {
 	if code := p.exitCode(t, 3*time.Second); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if took := time.Since(terminated); took > timeout+2*time.Second {
-		t.Errorf("gone after %v, want %v and a little", took, timeout)
-	}
+	machine.Within(t, "gone", time.Since(terminated), timeout+2*time.Second)
 	if cut := p.logged(t, "streams cut")["streams"]; cut != 2.0 {
 		t.Errorf("%v streams cut by its log, want 2", cut)
 	}
@@ -106,14 +106,16 @@ func TestCommandDrainsNoLongerThanItMust(t *testing.T) {
 			p := serve(t, simulated(t, 1, quick...), "--drain-delay", delay.String(), "--drain-timeout", "20s")
 			p.pooled(t, 1)
 			prepare(t, p)
-			terminated := time.Now()
+			machine, terminated := lateness.Begin(), time.Now()
 			p.signal(t, syscall.SIGTERM)
 			if code := p.exitCode(t, 10*time.Second); code != 0 {
 				t.Errorf("exit code %d", code)
 			}
-			if took := time.Since(terminated); took < delay || took > delay+5*time.Second {
+			took := time.Since(terminated)
+			if took < delay {
 				t.Errorf("gone after %v, want %v and a little", took, delay)
 			}
+			machine.Within(t, "gone", took, delay+5*time.Second)
 			if strings.Contains(p.log.text(), "streams cut") {
 				t.Error("streams were cut")
 			}
@@ -175,13 +177,17 @@ func TestCommandEndsAtOnce(t *testing.T) {
 // one order to end, in good order.
 func TestCommandTakesOneCtrlCForOne(t *testing.T) {
 	const delay = time.Second
-	p := serve(t, simulated(t, 1, quick...), "--drain-delay", delay.String())
-	p.pooled(t, 1)
-	began := time.Now()
-	p.signal(t, syscall.SIGINT)
-	unserving(t, p, 2*time.Second) // the first is taken: the two do not merge into one
-	if time.Since(began) > 400*time.Millisecond {
-		t.Fatal("the machine is too slow for this test")
+	var p *picker
+	var began time.Time
+	for tries := 0; tries == 0 || time.Since(began) > 400*time.Millisecond; tries++ {
+		if tries == 10 {
+			t.Fatal("the machine is too slow for this test")
+		}
+		p = serve(t, simulated(t, 1, quick...), "--drain-delay", delay.String())
+		p.pooled(t, 1)
+		began = time.Now()
+		p.signal(t, syscall.SIGINT)
+		unserving(t, p, 2*time.Second) // the first is taken: the two do not merge into one
 	}
 	p.signal(t, syscall.SIGINT)
 	if code := p.exitCode(t, 10*time.Second); code != 0 {

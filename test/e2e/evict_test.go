@@ -78,7 +78,7 @@ func TestEnvoyEvictsBeforeTheResponse(t *testing.T) {
 				t.Errorf("the server saw %v", g.server.began)
 			}
 			confirmed := g.picker.metric("llm_d_epp_flow_control_revocations_total", `outcome="confirmed"`)
-			failures := g.picker.metric("signalbox_endpoint_failures_total")
+			failures := g.picker.failures()
 			if confirmed != 1 || failures != 0 {
 				t.Errorf("%v revocations are confirmed, %v failures of the server counted", confirmed, failures)
 			}

@@ -34,7 +34,8 @@ var counted = []string{
 
 const responseBytes = "llm_d_epp_response_size_bytes_sum"
 
-// account is what Signalbox has counted of requests that ended, by series. What is 0 is left out.
+// account is what Signalbox has counted of requests that ended, by series. What is 0 is left out, and so are pages of
+// servers that a busy machine made late.
 func (p *picker) account(families ...string) map[string]float64 {
 	account := map[string]float64{}
 	_, page := get(p.metrics + "/metrics")
@@ -42,12 +43,21 @@ func (p *picker) account(families ...string) map[string]float64 {
 		series, value, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if strings.HasPrefix(series, "llm_d_epp_") || strings.HasPrefix(series, "signalbox_") {
 			name, _, _ := strings.Cut(series, "{")
-			if n, err := strconv.ParseFloat(value, 64); ok && err == nil && n != 0 && slices.Contains(families, name) {
+			if n, err := strconv.ParseFloat(value, 64); ok && err == nil && n != 0 && slices.Contains(families, name) &&
+				!strings.Contains(series, `kind="scrape-failed"`) {
 				account[series] = n
 			}
 		}
 	}
 	return account
+}
+
+// failures is how often servers failed requests.
+func (p *picker) failures() (sum float64) {
+	for _, n := range p.account("signalbox_endpoint_failures_total") {
+		sum += n
+	}
+	return sum
 }
 
 // since is an account less an earlier one.

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // process is one child that a test started. It ends with the test at the latest; its output is shown if the test fails.
@@ -88,13 +90,21 @@ func (p *process) gone() bool {
 	}
 }
 
-// exitCode waits for the process to end by itself.
+// exitCode waits for the process to end by itself, within a time and twice what the machine is late by.
 func (p *process) exitCode(t *testing.T, within time.Duration) int {
 	t.Helper()
-	select {
-	case <-p.ended:
-	case <-time.After(within):
-		t.Fatalf("%s still runs after %v", p.name, within)
+	ends := func(within time.Duration) bool {
+		select {
+		case <-p.ended:
+			return true
+		case <-time.After(within):
+			return false
+		}
+	}
+	machine := lateness.Begin()
+	ended := ends(within)
+	if _, late := machine.End(); !ended && !ends(2*late) {
+		t.Fatalf("%s still runs after %v; the machine is late by %v", p.name, within, late)
 	}
 	var exit *exec.ExitError
 	if p.result == nil {
@@ -167,17 +177,19 @@ func tail(text string, lines int) string {
 	return strings.Join(all, "\n")
 }
 
-// eventually checks every 20 ms until the condition holds, and fails the test if it never does.
+// eventually checks every 20 ms until the condition holds, and fails the test if it does not within a time, and twice
+// what the machine is late by.
 func eventually(t *testing.T, within time.Duration, what string, holds func() bool) time.Duration {
 	t.Helper()
-	began := time.Now()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
+	began, late := time.Now(), time.Duration(0)
 	for !holds() {
-		if time.Since(began) > within {
-			t.Fatalf("not within %v: %s", within, what)
+		if time.Since(began) > within+2*late {
+			t.Fatalf("not within %v, with the machine late by %v: %s", within, late, what)
 		}
-		<-ticker.C
+		const every = 20 * time.Millisecond
+		looked := time.Now()
+		<-time.After(every)
+		late = max(late, time.Since(looked)-every)
 	}
 	return time.Since(began)
 }

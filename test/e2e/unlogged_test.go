@@ -64,17 +64,16 @@ func TestEnvoyWithoutAccessLog(t *testing.T) {
 	})
 	s.client.chat(model, "one more", 2)
 	noneInFlight()
-	if n := s.picker.metric("signalbox_endpoint_failures_total"); n != 0 {
+	if n := s.picker.failures(); n != 0 {
 		t.Errorf("%v failures of servers that are well", n)
 	}
 	if _, text := get(s.picker.metrics + "/debug/proxies"); strings.Count(text, "127.0.0.1") != 1 ||
 		!containsAll(text, []string{"unknown", "light", "missing"}) {
 		t.Errorf("proxies are shown as\n%s", text)
 	}
-	terminated := time.Now()
 	s.picker.signal(t, syscall.SIGTERM)
-	if code := s.picker.exitCode(t, 10*time.Second); code != 0 || time.Since(terminated) > 5*time.Second {
-		t.Errorf("exit code %d after %v", code, time.Since(terminated))
+	if code := s.picker.exitCode(t, 5*time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
 	if n := strings.Count(s.picker.log.text(), noLog); n != 1 ||
 		!strings.Contains(s.picker.log.text(), "envoy.access_loggers.http_grpc") {

@@ -102,10 +102,10 @@ func (r *rig) post(body io.Reader, change func(*http.Request)) (*http.Response, 
 // until waits for a condition that another goroutine brings about.
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(20 * time.Second)
 	for !condition() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 5 s: %s", what)
+			t.Fatalf("not within 20 s: %s", what)
 		}
 		<-time.After(time.Millisecond)
 	}

@@ -69,9 +69,9 @@ func TestSleepEndsAnswers(t *testing.T) {
 	whole := answered(t, s, "POST /v1/completions", `{"model":"tiny","prompt":"Hi","max_tokens":3000,"ignore_eos":true}`)
 	stream := answered(t, s, "POST /v1/chat/completions", `{"model":"tiny","messages":[{"role":"user","content":"Hi"}],`+
 		`"max_tokens":3000,"ignore_eos":true,"stream":true}`)
-	for s.Stats().AnswerTokens < 4 {
-		ask(t, s, "GET /health", "")
-	}
+	until(t, "both run", func() bool { return s.Stats().Running == 2 })
+	began := s.Stats().AnswerTokens
+	until(t, "both have tokens", func() bool { return s.Stats().AnswerTokens >= began+4 })
 	s.Sleep(1)
 	if r := <-whole; r.status != 200 || !strings.Contains(r.body, `"finish_reason":"abort"`) {
 		t.Errorf("a whole answer: %d %s", r.status, r.body)

@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -56,12 +57,12 @@ func (s *pageServer) port() string { return s.URL[strings.LastIndex(s.URL, ":")+
 func (s *pageServer) times(t *testing.T, n int) time.Duration {
 	t.Helper()
 	var first, last time.Time
-	late := time.After(10 * time.Second)
+	late := time.After(20 * time.Second)
 	for i := range n {
 		select {
 		case last = <-s.asked:
 		case <-late:
-			t.Fatalf("asked %d times within 10 s, want %d", i, n)
+			t.Fatalf("asked %d times within 20 s, want %d", i, n)
 		}
 		if i == 0 {
 			first = last
@@ -75,7 +76,7 @@ func (t *tree) until(tt *testing.T, what string, is func(*endpoints.Endpoint) bo
 	tt.Helper()
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()
-	for late := time.After(10 * time.Second); ; {
+	for late := time.After(20 * time.Second); ; {
 		e := t.picker.Pool().Snapshot().Endpoints[0]
 		if is(e) {
 			return e
@@ -83,7 +84,7 @@ func (t *tree) until(tt *testing.T, what string, is func(*endpoints.Endpoint) bo
 		select {
 		case <-look.C:
 		case <-late:
-			tt.Fatalf("%s: not within 10 s; sample %+v, failing %t", what, e.Sample(), e.Failing())
+			tt.Fatalf("%s: not within 20 s; sample %+v, failing %t", what, e.Sample(), e.Failing())
 		}
 	}
 }
@@ -125,12 +126,19 @@ func TestSourcesAreAskedAsConfigured(t *testing.T) {
 			list := newPageServer(t, "/list", oneModel, serve[c.models])
 			text := fmt.Sprintf(sourcesText, c.metrics, page.port(), c.everyPage, "", c.models, list.port(), c.everyOne,
 				"")
+			machine := lateness.Begin()
 			tr, end := treeOver(t, io.Discard, fmt.Sprintf(labelled, own.port()), "--config-text", text)
 			defer end()
-			for of, s := range map[*pageServer]time.Duration{page: c.everyPage, list: c.everyOne} {
+			intervals := map[*pageServer]time.Duration{page: c.everyPage, list: c.everyOne}
+			took := map[*pageServer]time.Duration{}
+			for of := range intervals {
 				of.times(t, 2) // the first interval of a page is shorter, so that endpoints part ways
-				if took := of.times(t, 4); took < 3*s-500*time.Millisecond || took > 3*s+2*time.Second {
-					t.Errorf("asked 4 times within %v, want one every %v", took, s)
+				took[of] = of.times(t, 4)
+			}
+			_, late := machine.End()
+			for of, every := range intervals {
+				if took := took[of]; took < 3*every-500*time.Millisecond || took > 3*every+2*time.Second+2*late {
+					t.Errorf("asked 4 times within %v, want one every %v; the machine is late by %v", took, every, late)
 				}
 			}
 			e := tr.until(t, "models", func(e *endpoints.Endpoint) bool {

@@ -238,7 +238,7 @@ func (t *tree) inLine(tt *testing.T, id messages.RequestID, objective string, pa
 // later, the priority that they came with, and the time until which they wait. The change counts for those that come
 // later.
 func TestRequestsInLineOutliveAChangeOfObjectives(t *testing.T) {
-	const patience, before = time.Second, 700 * time.Millisecond
+	const patience, before = 3 * time.Second, 1500 * time.Millisecond // which leave a busy machine as much time
 	tr, end := quietTree(t, io.Discard, "--config-text", `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 featureGates: [flowControl]

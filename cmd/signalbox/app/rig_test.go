@@ -88,7 +88,7 @@ func (i identity) trusting(shown ...tls.Certificate) *tls.Config {
 // healthAt asks a gRPC port for its health; nil = without TLS.
 func healthAt(t *testing.T, at, service string, c *tls.Config) (healthpb.HealthCheckResponse_ServingStatus, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	r, err := healthClient(t, at, c).Check(ctx, &healthpb.HealthCheckRequest{Service: service})
 	return r.GetStatus(), err

@@ -100,7 +100,7 @@ func TestXdsPortServesProxiesOfItsCAAlone(t *testing.T) {
 // and gives the name of the first resource that comes.
 func toldByXds(t *testing.T, at string, c *tls.Config) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(dialed(t, at, c)).DeltaAggregatedResources(ctx)
 	if err != nil {

@@ -166,8 +166,9 @@ func TestTopIsLiveInATerminal(t *testing.T) {
 
 // Two drawings are a second apart, however often the size changes meanwhile.
 func TestTopDrawsOnceASecond(t *testing.T) {
-	p, ended := watching(t.Context(), t, remembering(t).at("metrics-port"))
-	before, began := p.state(t), time.Now()
+	at, began := remembering(t).at("metrics-port"), time.Now()
+	p, ended := watching(t.Context(), t, at)
+	before := p.state(t)
 	drawings := func() int { return strings.Count(p.text(), toTheTop) }
 	width := uint16(50)
 	within10s(t, "four drawings", func() bool {
