@@ -76,6 +76,7 @@ const (
 	ScrapeFailed                 // its metrics page could not be read
 	EndedBare                    // a stream ended without a response; never counts alone, for the client may have left
 	ConnectFailed                // it accepted no TCP connection
+	Asleep                       // its metrics page says that an engine sleeps; never reported, for no failure shows it
 )
 
 // String returns the kind's name, as labels and explain have it.
@@ -90,7 +91,7 @@ var failureNames = [...]string{
 	NoFailure: "", Overload: "overload", OverloadInStream: "overload-in-stream", ServerError: "server-error",
 	ErrorInStream: "error-in-stream", ServedElsewhere: "served-elsewhere", NoFirstToken: "no-first-token",
 	ConnectionBroken: "connection-broken", ScrapeFailed: "scrape-failed", EndedBare: "ended-bare",
-	ConnectFailed: "connect-failed",
+	ConnectFailed: "connect-failed", Asleep: "asleep",
 }
 
 // Busy reports whether the kind means that the endpoint refused a request because it has too many.

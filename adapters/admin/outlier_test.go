@@ -5,20 +5,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// ward is a pool with one endpoint in each state: ejected, half-open, degraded and healthy.
+// ward is a pool with one endpoint in each state: ejected, half-open, degraded, healthy and asleep.
 func ward() *endpoints.Snapshot {
 	ago := func(s int) time.Time { return noon.Add(-time.Duration(s) * time.Second) }
-	list := make([]*endpoints.Endpoint, 0, 4)
+	list := make([]*endpoints.Endpoint, 0, 5)
 	for i, h := range []*outlier.Status{
 		{Ejected: true, Cause: messages.ConnectFailed, Since: ago(3), Until: noon.Add(time.Second)},
 		{Ejected: true, Cause: messages.NoFirstToken, Since: ago(12), Until: ago(2)},
 		{Cause: messages.Overload, Since: ago(1), Until: noon.Add(time.Second)},
-		nil,
+		nil, nil,
 	} {
 		e := endpoints.New(messages.EndpointID{Slot: uint32(i + 1), Generation: 1}, messages.EndpointSpec{
 			Name: fmt.Sprintf("vllm-%d", i+1), Namespace: "llm",
@@ -27,6 +29,8 @@ func ward() *endpoints.Snapshot {
 		endpoints.OutlierWriter{Endpoint: e}.SetOutlier(h)
 		list = append(list, e)
 	}
+	endpoints.SampleWriter{Endpoint: list[4]}.Publish(&endpoints.Sample{At: ago(1), Engine: "vllm",
+		Interval: time.Second, Values: endpointstest.Told{attributes.Asleep: 1}.Values()})
 	if !list[1].Outlier().Probe() {
 		panic("there is no probe to be taken")
 	}
@@ -99,6 +103,19 @@ func TestOutliersAreNotStale(t *testing.T) {
 		want := map[string]string{"degraded": "degraded", "ejected": "ejected", "stale": "stale-sample"}[c.Address]
 		if c.DroppedBy != want {
 			t.Errorf("%s was dropped by %q, want %q", c.Address, c.DroppedBy, want)
+		}
+	}
+}
+
+// TestSleepIsToldByFreshPages: what an endpoint is without the page counts once the page is stale.
+func TestSleepIsToldByFreshPages(t *testing.T) {
+	asleep := true
+	for want, sample := range map[string]SampleView{
+		"asleep": {Fresh: true, Asleep: &asleep}, "degraded: overload": {Asleep: &asleep},
+	} {
+		e := EndpointView{Sample: &sample, Outlier: &OutlierView{State: "degraded", Cause: "overload"}}
+		if got := e.outlier(); got != want {
+			t.Errorf("fresh %v: %q, want %q", sample.Fresh, got, want)
 		}
 	}
 }

@@ -87,6 +87,7 @@ func outlierView(s *outlier.Status, now time.Time) *OutlierView {
 type SampleView struct {
 	AgeSeconds   float64  `json:"age_seconds"`
 	Fresh        bool     `json:"fresh"`
+	Asleep       *bool    `json:"asleep,omitempty"` // an engine sleeps; absent = the page does not say
 	Engine       string   `json:"engine"`
 	Waiting      *int     `json:"waiting_requests"`
 	Running      *int     `json:"running_requests"`
@@ -136,6 +137,7 @@ func sampleView(s *endpoints.Sample, now time.Time, threshold time.Duration) *Sa
 		Running:     whole(s.BuiltIn(attributes.RunningRequests)),
 		KVUsedRatio: reported(s.BuiltIn(attributes.KVCacheUsage)),
 		BlockTokens: whole(s.BuiltIn(attributes.KVBlockTokens)), Blocks: whole(s.BuiltIn(attributes.KVBlocks)),
+		Asleep:      yesNo(s.BuiltIn(attributes.Asleep)),
 		ActiveLoRAs: s.Names(attributes.ActiveLoRAs), WaitingLoRAs: s.Names(attributes.WaitingLoRAs),
 		Resident: s.Names(attributes.ResidentLoRAs), Host: s.Names(attributes.HostLoRAs),
 		MaxLoRAs: whole(s.BuiltIn(attributes.MaxLoRAs)), Attributes: attributesOf(s.Numbers),
@@ -163,6 +165,15 @@ func attributesOf(list []messages.Extracted) []AttributeView {
 		}
 	}
 	return all
+}
+
+// yesNo returns whether a number is not 0; nil = it is NaN.
+func yesNo(x float64) *bool {
+	if math.IsNaN(x) {
+		return nil
+	}
+	yes := x != 0
+	return &yes
 }
 
 // reported returns a number; nil = it is NaN.
@@ -325,7 +336,10 @@ func orUnknown(n *int) string {
 }
 
 func (e *EndpointView) outlier() string {
-	if e.Outlier == nil {
+	switch s := e.Sample; {
+	case s != nil && s.Fresh && s.Asleep != nil && *s.Asleep:
+		return messages.Asleep.String()
+	case e.Outlier == nil:
 		return outlier.Healthy.String()
 	}
 	return e.Outlier.State + ": " + e.Outlier.Cause

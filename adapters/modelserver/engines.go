@@ -23,6 +23,7 @@ const (
 	// firstRank holds for the total of rank 0. SGLang can report the same scheduler once for each tensor and pipeline
 	// rank and, beside the total, once for each request priority.
 	firstRank
+	stateAwake     // sleep_state="awake"
 	typeWaiting    // request_type="waiting"
 	typeScheduled  // request_type="scheduled"
 	blockFraction  // kv_cache_block_type="fraction"
@@ -47,6 +48,7 @@ var engines = [...]engine{
 		{name: "vllm:gpu_cache_usage_perc", tells: kvUsedOlder},
 		{name: "vllm:cache_config_info", tells: blockTokens, from: "block_size"},
 		{name: "vllm:cache_config_info", tells: blocks, from: "num_gpu_blocks"},
+		{name: "vllm:engine_sleep_state", tells: awake, only: stateAwake},
 		{name: "vllm:lora_requests_info", tells: lora},
 		{name: "vllm:lora_adapter_loaded", tells: loraLoaded},
 		{name: "vllm:num_gpu_loaded_lora_adapters", tells: loraCount},
@@ -195,6 +197,8 @@ func (c condition) holds(l labels) bool {
 	case firstRank:
 		return (l.is("tp_rank", "") || l.is("tp_rank", "0")) && (l.is("pp_rank", "") || l.is("pp_rank", "0")) &&
 			l.is("priority", "")
+	case stateAwake:
+		return l.is("sleep_state", "awake")
 	case typeWaiting:
 		return l.is("request_type", "waiting")
 	case typeScheduled:

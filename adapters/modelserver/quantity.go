@@ -16,6 +16,7 @@ const (
 	kvUsedOlder // kvUsed under a name that newer versions of the engine do not have; it counts if kvUsed is absent
 	blockTokens
 	blocks
+	awake // 0 of an engine that sleeps, 1 of one that does not
 	startedAt
 	lora       // lists of adapters, in the labels of its newest sample
 	loraLoaded // one sample for each adapter that lies in a slot, or in the memory of the host
@@ -35,6 +36,7 @@ var numbers = [...]struct {
 	{kvUsed, attributes.KVCacheUsage, tally.share},
 	{blockTokens, attributes.KVBlockTokens, tally.top},
 	{blocks, attributes.KVBlocks, tally.total},
+	{awake, attributes.Asleep, tally.anyZero},
 	{startedAt, attributes.StartTime, tally.top},
 }
 
@@ -78,6 +80,7 @@ type tally struct {
 	sum     float64
 	highest float64
 	samples int
+	zeros   int // samples of 0
 }
 
 func (t tally) total() (float64, bool) { return t.sum, t.samples > 0 }
@@ -88,3 +91,6 @@ func (t tally) share() (float64, bool) {
 }
 
 func (t tally) top() (float64, bool) { return t.highest, t.samples > 0 }
+
+// anyZero returns 1 if a sample is 0: of the engines behind one page, each may get the next request.
+func (t tally) anyZero() (float64, bool) { return float64(min(t.zeros, 1)), t.samples > 0 }

@@ -17,7 +17,7 @@ const maxAdapters = 1024
 // Scan reads attributes that are built in from a metrics page: Prometheus text 0.0.4 or 1.0.0, or OpenMetrics. Others
 // are not looked for. engine is the name of the engine. If it is unknown or "", the first engine of which the page has
 // a series is taken. A server that runs several engines behind one page (data parallel) has one sample of each series
-// per engine: requests and blocks are summed, and KV usage is averaged.
+// per engine: requests and blocks are summed, KV usage is averaged, and one engine that sleeps makes the server asleep.
 //
 // A sample that is negative, infinite, NaN or no number at all counts as absent. So does a last line without a line
 // end, because it may have been cut off. Scan keeps no part of page.
@@ -191,6 +191,9 @@ func (s *scan) take(of *series, line []byte) bool {
 	t.sum += value
 	t.highest = max(t.highest, value)
 	t.samples++
+	if value == 0 {
+		t.zeros++
+	}
 	return true
 }
 

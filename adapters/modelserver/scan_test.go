@@ -15,7 +15,7 @@ import (
 var (
 	loads = []attributes.Attribute{
 		attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage, attributes.KVBlockTokens,
-		attributes.KVBlocks, attributes.StartTime,
+		attributes.KVBlocks, attributes.Asleep, attributes.StartTime,
 	}
 	everything = append(slices.Clone(loads), adapterAttributes...)
 )
@@ -24,14 +24,15 @@ var (
 type told struct {
 	Engine                                                     string
 	Waiting, Running, KVUsed, BlockTokens, Blocks, MaxAdapters float64
-	StartedAt                                                  float64
+	Asleep, StartedAt                                          float64
 	ActiveLoRAs, WaitingLoRAs                                  []string // nil = it does not have them
 	Resident, Host, Pinned, Base                               []string // likewise
 }
 
 // nothing is what an empty page says.
 func nothing() told {
-	return told{Waiting: -1, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1, MaxAdapters: -1}
+	return told{Waiting: -1, Running: -1, KVUsed: -1, BlockTokens: -1, Blocks: -1, Asleep: -1, StartedAt: -1,
+		MaxAdapters: -1}
 }
 
 func toldBy(r messages.Reading) told {
@@ -42,7 +43,7 @@ func toldBy(r messages.Reading) told {
 			attributes.WaitingRequests.Name: &t.Waiting, attributes.RunningRequests.Name: &t.Running,
 			attributes.KVCacheUsage.Name: &t.KVUsed, attributes.KVBlockTokens.Name: &t.BlockTokens,
 			attributes.KVBlocks.Name: &t.Blocks, attributes.StartTime.Name: &t.StartedAt,
-			attributes.MaxLoRAs.Name: &t.MaxAdapters,
+			attributes.MaxLoRAs.Name: &t.MaxAdapters, attributes.Asleep.Name: &t.Asleep,
 		}[e.Attribute] = e.Value
 	}
 	for _, e := range r.Names.All() {
@@ -74,7 +75,7 @@ func TestPagesOfRealServersReadAsByHand(t *testing.T) {
 	vllm := told{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525147147e+09, MaxAdapters: -1}
 	withLoRA := told{Engine: "vllm", BlockTokens: 32, Blocks: 512, StartedAt: 1.79525194529e+09, MaxAdapters: 2,
 		ActiveLoRAs: list(), WaitingLoRAs: list(), Base: list("tiny")}
-	llama := told{Engine: "llamacpp", KVUsed: -1, BlockTokens: -1, Blocks: -1, StartedAt: -1,
+	llama := told{Engine: "llamacpp", KVUsed: -1, BlockTokens: -1, Blocks: -1, Asleep: -1, StartedAt: -1,
 		MaxAdapters: -1}
 	with := func(r told, change func(*told)) told { change(&r); return r }
 	for name, want := range map[string]told{
@@ -131,6 +132,23 @@ vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="120"} 1.0
 `, func(r *told) {
 				r.Engine, r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "vllm", 7, 3, 0.5, 16, 220
 			}},
+		"vllm, asleep at level 1": {
+			`vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="awake"} 0.0
+vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="weights_offloaded"} 1.0
+vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="discard_all"} 0.0
+`, func(r *told) { r.Engine, r.Asleep = "vllm", 1 }},
+		"vllm, asleep at level 0, which keeps its memory": {
+			`vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="awake"} 0.0
+vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="weights_offloaded"} 0.0
+vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="discard_all"} 0.0
+`, func(r *told) { r.Engine, r.Asleep = "vllm", 1 }},
+		"vllm, the second of two engines is asleep": {
+			`vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="awake"} 1.0
+vllm:engine_sleep_state{engine="1",model_name="m",sleep_state="awake"} 0.0
+`, func(r *told) { r.Engine, r.Asleep = "vllm", 1 }},
+		"vllm, a state that is not known": {
+			`vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="dozing"} 0.0
+`, func(*told) {}},
 		"vllm, older name of the KV usage": {
 			"vllm:num_requests_waiting 0\nvllm:gpu_cache_usage_perc{model_name=\"m\"} 0.4\n",
 			func(r *told) { r.Engine, r.Waiting, r.KVUsed = "vllm", 0, 0.4 }},

@@ -24,6 +24,7 @@ type collector struct {
 	ready, withoutSeries                                                             *prometheus.Desc
 	queue, running, kv                                                               spread
 	endpointQueue, endpointPicks, endpointFailing, endpointEjected, endpointDegraded *prometheus.Desc
+	endpointAsleep                                                                   *prometheus.Desc
 	prefixPredicted, prefixReported, prefixLost, prefixDrifting                      *prometheus.Desc
 }
 
@@ -72,6 +73,7 @@ func NewCollector(
 			"1 if the endpoint is ejected, so that it gets no requests, with the cause; else 0.", "endpoint", "cause"),
 		endpointDegraded: of("signalbox_endpoint_degraded",
 			"1 if the endpoint is degraded, so that it comes last, with the cause; else 0.", "endpoint", "cause"),
+		endpointAsleep: of("signalbox_endpoint_asleep", "1 if an engine sleeps by the newest page, else 0.", "endpoint"),
 		prefixPredicted: of("signalbox_endpoint_prefix_predicted_tokens_total",
 			"Prompt tokens of audited answers that the prefix index held for the endpoint.", "endpoint"),
 		prefixReported: of("signalbox_endpoint_prefix_reported_tokens_total",
@@ -92,7 +94,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		c.ready, c.withoutSeries, c.queue.mean, c.queue.deviation, c.running.mean, c.running.deviation, c.kv.mean,
 		c.kv.deviation,
 		c.endpointQueue, c.endpointPicks, c.endpointFailing, c.endpointEjected, c.endpointDegraded,
-		c.prefixPredicted, c.prefixReported, c.prefixLost, c.prefixDrifting,
+		c.endpointAsleep, c.prefixPredicted, c.prefixReported, c.prefixLost, c.prefixDrifting,
 	} {
 		ch <- d
 	}
@@ -179,6 +181,9 @@ func (c *collector) endpoint(ch chan<- prometheus.Metric, e *endpoints.Endpoint,
 	if s := e.Sample(); s != nil {
 		if queue := s.BuiltIn(attributes.WaitingRequests); !math.IsNaN(queue) {
 			ch <- prometheus.MustNewConstMetric(c.endpointQueue, prometheus.GaugeValue, queue, c.name, name)
+		}
+		if asleep := s.BuiltIn(attributes.Asleep); !math.IsNaN(asleep) {
+			ch <- prometheus.MustNewConstMetric(c.endpointAsleep, prometheus.GaugeValue, asleep, address)
 		}
 	}
 }

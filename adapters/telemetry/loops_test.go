@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
@@ -152,5 +153,45 @@ func TestOutlierGaugesSayWhy(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("states are %v, want %v", got, want)
+	}
+}
+
+// TestSleepGaugeIsOfPagesThatTell: an endpoint whose page says nothing of sleep has no series.
+func TestSleepGaugeIsOfPagesThatTell(t *testing.T) {
+	sys := runtime.New(runtime.Config{Mode: runtime.Stepped, Loops: 1, Start: time.Unix(1_800_000_000, 0)})
+	defer func() {
+		if err := sys.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	var es []*endpoints.Endpoint
+	for address, told := range map[messages.Address]endpointstest.Told{
+		"awake": {attributes.Asleep: 0}, "asleep": {attributes.Asleep: 1}, "other engine": {}, "no page": nil,
+	} {
+		e := endpoints.New(messages.EndpointID{Slot: uint32(len(es)), Generation: 1},
+			messages.EndpointSpec{Address: address})
+		if told != nil {
+			endpoints.SampleWriter{Endpoint: e}.Publish(&endpoints.Sample{At: sys.Now(), Values: told.Values()})
+		}
+		es = append(es, e)
+	}
+	pool := endpoints.NewPublished()
+	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(1, es), nil)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(NewCollector(sys, pool, "pool", time.Second))
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "signalbox_endpoint_asleep" {
+				got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	if want := map[string]float64{"awake": 0, "asleep": 1}; !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -71,6 +71,8 @@ var (
 	// KVBlockTokens is how many tokens a block of the KV cache holds.
 	KVBlockTokens = Attribute{"kv-block-tokens", Number, "tokens", Sampled}
 	KVBlocks      = Attribute{"kv-blocks", Number, "blocks", Sampled}
+	// Asleep is 1 while an engine of the server sleeps, and 0 while none does.
+	Asleep = Attribute{"asleep", Number, "0 or 1", Sampled}
 	// StartTime is when the server's process started.
 	StartTime = Attribute{"start-time", Number, "unix seconds", Sampled}
 	// Models lists base models and adapters, from the model list.
@@ -92,7 +94,8 @@ var (
 func BuiltIn() []Attribute {
 	return []Attribute{
 		QueuedRequests, WaitingRequests, RunningRequests, KVCacheUsage, ActiveLoRAs, WaitingLoRAs, MaxLoRAs,
-		ResidentLoRAs, HostLoRAs, PinnedLoRAs, BaseModels, KVBlockTokens, KVBlocks, StartTime, Models,
+		ResidentLoRAs, HostLoRAs, PinnedLoRAs, BaseModels, KVBlockTokens, KVBlocks, Asleep, StartTime,
+		Models,
 		InflightRequests, InflightTokens, WindowRequests, WindowTokens, PrefixBlocks,
 	}
 }

@@ -189,7 +189,7 @@ var writesOf = map[string][]string{
 	"core-metrics-extractor": {
 		"`queued-requests`", "`waiting-requests`", "`running-requests`", "`kv-cache-usage`", "`active-loras`",
 		"`waiting-loras`", "`max-loras`", "`resident-loras`", "`host-loras`", "`pinned-loras`", "`base-models`",
-		"`kv-block-tokens`", "`kv-blocks`", "`start-time`", "the attributes of its `customMetrics`",
+		"`kv-block-tokens`", "`kv-blocks`", "`asleep`", "`start-time`", "the attributes of its `customMetrics`",
 	},
 	"data-parallel-profile-handler":        {"the header `x-data-parallel-host-port`, of requests"},
 	"destination-endpoint-served-verifier": {"the header `x-conformance-test-served-endpoint`, of responses"},

@@ -289,7 +289,7 @@ var emits = map[string][]attributes.Attribute{
 		attributes.QueuedRequests, attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage,
 		attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs, attributes.ResidentLoRAs,
 		attributes.HostLoRAs, attributes.PinnedLoRAs, attributes.BaseModels, attributes.KVBlockTokens,
-		attributes.KVBlocks, attributes.StartTime,
+		attributes.KVBlocks, attributes.Asleep, attributes.StartTime,
 	},
 	"inflight-load-producer": {
 		attributes.InflightRequests, attributes.InflightTokens, attributes.WindowRequests, attributes.WindowTokens,

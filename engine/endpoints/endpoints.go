@@ -107,6 +107,9 @@ func (s *Sample) Fresh(now time.Time, threshold time.Duration) bool {
 	return s != nil && !now.After(s.FreshUntil(threshold))
 }
 
+// Asleep reports whether the page says that an engine of the server sleeps, so that requests wait there until it wakes.
+func (s *Sample) Asleep() bool { return s != nil && s.BuiltIn(attributes.Asleep) > 0 }
+
 // tellsWork reports whether the sample says how many requests run and wait.
 func (s *Sample) tellsWork() bool {
 	return s != nil && !math.IsNaN(s.BuiltIn(attributes.WaitingRequests)+s.BuiltIn(attributes.RunningRequests))
@@ -249,7 +252,7 @@ const (
 	// pageBytes is how much of the metrics page the series of endpoints may take, without those by model.
 	pageBytes = 2 << 20
 	// seriesBytes is how much of it the series of one endpoint take, without its names.
-	seriesBytes = 1100
+	seriesBytes = 1160
 )
 
 // WithSeries returns the endpoints that have series of their own on the metrics page: as many of the first as the page

@@ -33,8 +33,15 @@ func (m *Machine) Status() *Status {
 	}
 }
 
+// Asleep returns the status of an endpoint that sleeps. It belongs to no incident and is never probed, because its
+// metrics page says when it wakes.
+func Asleep() *Status { return &Status{Ejected: true, Cause: messages.Asleep} }
+
 // Due reports whether a request may be the probe now. visible reports whether the request's response will be visible.
 func (s *Status) Due(now time.Time, visible bool) bool {
+	if s.Cause == messages.Asleep {
+		return false
+	}
 	if s.Cause.InBody() && !visible {
 		now = now.Add(-unseen)
 	}

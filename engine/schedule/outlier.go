@@ -8,11 +8,17 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// unhealthy is an endpoint of this request that is ejected or degraded.
+// unhealthy is an endpoint of this request that is ejected or degraded, or sleeps.
 type unhealthy struct {
 	at int // place in the view; -1 = none
 	*outlier.Status
 }
+
+// asleep is the status of every endpoint whose newest page is fresh and says that it sleeps. A request would wait there
+// until it wakes, and it would look idle meanwhile, so it is as one that is ejected until the first page that says
+// otherwise, whatever its own status is. If all candidates sleep, one is picked nevertheless: it serves the request
+// when it wakes, and a refusal would not be better.
+var asleep = outlier.Asleep()
 
 // probe is kept of each profile run, for the handler says only at the end which run is the primary one.
 type probe struct {
@@ -21,10 +27,10 @@ type probe struct {
 	most int       // destinations that a pick of the run may have
 }
 
-// dropOutliers drops candidates that are ejected, and then those that are degraded, as long as others are left. Scores
-// alone would send all requests to an endpoint that refuses at once or hangs, because it looks idle. dropOutliers sets
-// due to an outlier that this request may probe, and last to the degraded endpoints, which follow all others in the
-// pick.
+// dropOutliers drops candidates that sleep, then those that are ejected, and then those that are degraded, as long as
+// others are left. Scores alone would send all requests to an endpoint that refuses at once or hangs, because it looks
+// idle. dropOutliers sets due to an outlier that this request may probe, and last to the degraded endpoints, which
+// follow all others in the pick.
 func (r *profileRun) dropOutliers(now time.Time) {
 	r.due, r.last = unhealthy{at: -1}, r.last[:0]
 	if len(r.view.outliers) == 0 {
@@ -38,6 +44,7 @@ func (r *profileRun) dropOutliers(now time.Time) {
 			r.due = o
 		}
 	}
+	r.drop(func(o unhealthy) bool { return o.Status == asleep })
 	if !r.drop(func(o unhealthy) bool { return o.Ejected }) { // a failing endpoint is better than none
 		r.due.at = -1
 		return

@@ -1,10 +1,13 @@
 package schedule_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -170,5 +173,68 @@ func TestStatusesFollowTheirEndpoints(t *testing.T) {
 		t.Error("a request probes an endpoint that a filter dropped")
 	} else {
 		s.ranked(out, 1)
+	}
+}
+
+// sleeps publishes a page of an endpoint that is so old.
+func (s *scene) sleeps(i int, asleep float64, old time.Duration) {
+	values := endpointstest.Told{attributes.Asleep: asleep}.Values()
+	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[i]}.Publish(&endpoints.Sample{At: now.Add(-old),
+		Interval: time.Second, Values: values})
+}
+
+// An endpoint that sleeps looks idle, and has the best total of all.
+func TestSleepingEndpointsGetNoRequests(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare  func(*scene)
+		want     []int
+		outliers []messages.Outlier
+	}{
+		"one sleeps": {func(s *scene) { s.sleeps(2, 1, 0) }, []int{1, 0},
+			[]messages.Outlier{{At: 2, Ejected: true, Cause: messages.Asleep}}},
+		"it wakes": {func(s *scene) {
+			s.sleeps(2, 1, 0)
+			s.run()
+			s.sleeps(2, 0, 0)
+		}, []int{2, 1, 0}, nil},
+		"its page is stale": {func(s *scene) { s.sleeps(2, 1, 6*time.Second) }, []int{2, 1, 0}, nil},
+		"all sleep": {func(s *scene) {
+			for i := range 3 {
+				s.sleeps(i, 1, 0)
+			}
+		}, []int{2, 1, 0}, []messages.Outlier{{At: 0, Ejected: true, Cause: messages.Asleep},
+			{At: 1, Ejected: true, Cause: messages.Asleep}, {At: 2, Ejected: true, Cause: messages.Asleep}}},
+		"the others are ejected": {func(s *scene) {
+			s.eject(0, time.Second)
+			s.eject(1, time.Second)
+			s.sleeps(2, 1, 0)
+		}, []int{1, 0}, []messages.Outlier{{At: 0, Ejected: true, Cause: messages.ServerError},
+			{At: 1, Ejected: true, Cause: messages.ServerError}, {At: 2, Ejected: true, Cause: messages.Asleep}}},
+		"it is due for a probe": {func(s *scene) {
+			s.eject(2, 0)
+			s.sleeps(2, 1, 0)
+		}, []int{1, 0}, []messages.Outlier{{At: 2, Ejected: true, Cause: messages.Asleep}}},
+		"the other one is degraded, and a filter drops the third": {func(s *scene) {
+			s.degrade(1, messages.Overload, time.Second)
+			s.sleeps(2, 1, 0)
+			s.filter("not the first", only(1, 2))
+		}, []int{1}, []messages.Outlier{{At: 1, Cause: messages.Overload},
+			{At: 2, Ejected: true, Cause: messages.Asleep}}},
+		"a filter leaves no other": {func(s *scene) {
+			s.sleeps(2, 1, 0)
+			s.filter("only it", only(2))
+		}, []int{2}, []messages.Outlier{{At: 2, Ejected: true, Cause: messages.Asleep}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 3)
+			s.scorer("s", 1, nil, fixed(.1, .2, 1))
+			c.prepare(s)
+			out := s.run()
+			s.ranked(out, c.want...)
+			if got := out.Decision.Outliers.Append(nil); out.Probe ||
+				!slices.Equal(got, c.outliers) {
+				t.Errorf("probe %v, outliers %+v, want %+v", out.Probe, got, c.outliers)
+			}
+		})
 	}
 }

@@ -168,6 +168,7 @@ type source struct {
 	queued float64           // waiting requests of the sample; NaN = unknown
 	at     time.Duration     // when its scrape began, counted from the epoch
 	until  time.Duration     // the last moment at which the sample is fresh, likewise
+	asleep bool              // the sample says so
 	more   *moreSources      // nil = the metrics page of every endpoint is all that plugins read
 }
 
@@ -224,7 +225,11 @@ func (v *view) read(now time.Time) {
 		if fresh != v.fills.every || failing != 0 {
 			v.doubtful++
 		}
-		if status := e.Outlier(); status != nil {
+		status := e.Outlier()
+		if k.asleep && at <= k.until {
+			status = asleep
+		}
+		if status != nil {
 			v.outliers = append(v.outliers, unhealthy{i, status})
 		}
 		v.load[i] = e.Counters()
@@ -328,12 +333,13 @@ func (v *view) age(at int, p *Profile, now time.Time) time.Duration {
 // resample writes what a sample says of the endpoint at a place; nil = there is none.
 func (v *view) resample(at int, sample *endpoints.Sample) {
 	k, values := &v.known[at], (*endpoints.Values)(nil)
-	k.sample, k.queued, k.until = sample, math.NaN(), math.MinInt64
+	k.sample, k.queued, k.until, k.asleep = sample, math.NaN(), math.MinInt64, false
 	if sample != nil {
 		k.at = sample.At.Sub(v.epoch)
 	}
 	if sample != nil && v.fills.page.Selects(v.sources[at].Labels) {
 		values, k.until = &sample.Values, sample.FreshUntil(v.stale).Sub(v.epoch)
+		k.asleep = sample.Asleep()
 		if len(v.fills.queued) > 0 {
 			k.queued = values.BuiltIn(attributes.WaitingRequests)
 		}

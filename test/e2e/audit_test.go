@@ -31,6 +31,9 @@ func TestEnvoyDropsLostPrefixes(t *testing.T) {
 			}
 
 			for _, path := range lose {
+				if path == "/wake_up" {
+					p.servesNone(t, other)
+				}
 				change(t, http.MethodPost, "http://"+p.server+path, "")
 			}
 			p.answers(t, all)
@@ -109,6 +112,26 @@ func startPrefixes(t *testing.T) (p *prefixes, other string) {
 	servers := simulated(t, 2, append(quick[:len(quick):len(quick)], "--enable-prompt-tokens-details")...)
 	s := startStackWith(t, overrideHostFull, servers, "--forced-endpoint-token-file", tokens)
 	return &prefixes{stack: s, server: servers[0]}, servers[1]
+}
+
+// servesNone checks that requests which may go to either server go to the other one, once a page says that the first
+// sleeps, although that has their prompts.
+func (p *prefixes) servesNone(t *testing.T, other string) {
+	t.Helper()
+	eventually(t, 5*time.Second, "a page says that the server sleeps", func() bool {
+		return p.picker.metric("signalbox_endpoint_asleep", p.server) == 1
+	})
+	before := p.picker.metric("signalbox_endpoint_picks_total", other)
+	const times = 4
+	for n := range times {
+		a := p.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, p.prompt(n), 2, false), nil)
+		if a.status != http.StatusOK {
+			t.Fatalf("answered %d while a server sleeps", a.status)
+		}
+	}
+	if n := p.picker.metric("signalbox_endpoint_picks_total", other) - before; n != times {
+		t.Errorf("%v of %d requests went to the server that is awake", n, times)
+	}
 }
 
 // answers waits until the server answers the conversation n.

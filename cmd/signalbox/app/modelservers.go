@@ -28,9 +28,9 @@ var (
 )
 
 // wanted returns what of the built-in attributes is read of metrics pages. The prefix index must hear of restarts,
-// which only these pages tell, though it needs no load.
+// which only these pages tell, though it needs no load, and no pick goes to an engine that sleeps.
 func wanted(cfg *config.Config) []attributes.Attribute {
-	layout, all := cfg.Plan.Layout(), []attributes.Attribute{attributes.StartTime}
+	layout, all := cfg.Plan.Layout(), []attributes.Attribute{attributes.StartTime, attributes.Asleep}
 	if layout.Reads(attributes.QueuedRequests) || layout.Reads(load...) {
 		all = append(all, load...)
 	}
