@@ -73,7 +73,7 @@ func NewCollector(
 			"1 if the endpoint is ejected, so that it gets no requests, with the cause; else 0.", "endpoint", "cause"),
 		endpointDegraded: of("signalbox_endpoint_degraded",
 			"1 if the endpoint is degraded, so that it comes last, with the cause; else 0.", "endpoint", "cause"),
-		endpointAsleep: of("signalbox_endpoint_asleep", "1 if an engine sleeps by the newest page, else 0.", "endpoint"),
+		endpointAsleep: of("signalbox_endpoint_asleep", "1 if the newest page says that it sleeps.", "endpoint"),
 		prefixPredicted: of("signalbox_endpoint_prefix_predicted_tokens_total",
 			"Prompt tokens of audited answers that the prefix index held for the endpoint.", "endpoint"),
 		prefixReported: of("signalbox_endpoint_prefix_reported_tokens_total",

@@ -124,7 +124,8 @@ func (p *prefixes) servesNone(t *testing.T, other string) {
 	before := p.picker.metric("signalbox_endpoint_picks_total", other)
 	const times = 4
 	for n := range times {
-		a := p.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, p.prompt(n), 2, false), nil)
+		body := chatBody(model, p.prompt(n), 2, false)
+		a := p.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", body, nil)
 		if a.status != http.StatusOK {
 			t.Fatalf("answered %d while a server sleeps", a.status)
 		}
