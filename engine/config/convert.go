@@ -202,6 +202,8 @@ func (e entries) rewrite(p *yaml.Node) {
 			byLabel(p, parameters, given)
 		case *OpenAIParser:
 			e.priority(parameters, given)
+		case *filters.PrefixCacheAffinity:
+			penalty(parameters, given)
 		case *profiles.PrefillDecode:
 			e.handler(p, parameters, given)
 		case *scorers.PrefixCache:
@@ -232,19 +234,39 @@ func (e entries) names(parameters *yaml.Node, t reflect.Type) {
 	}
 }
 
-// byLabel makes a label-selector-filter of a by-label, unless it keeps servers without the label, or has values that a
-// selector does not take.
+// byLabel makes a label-selector-filter of a by-label, unless it has values that a selector does not take, or keeps
+// servers without the label beside those with some values: all conditions of a selector must hold.
 func byLabel(p, parameters *yaml.Node, given *filters.ByLabel) {
-	if given.AllowsNoLabel {
+	condition := mapping(pairOf("key", strictyaml.Find(parameters, "label")))
+	switch {
+	case !given.AllowsNoLabel:
+		values := strictyaml.Find(parameters, "validValues")
+		condition.Content = append(condition.Content, text("operator"), text("In"), text("values"), values)
+	case len(given.ValidValues) == 0:
+		condition.Content = append(condition.Content, text("operator"), text("DoesNotExist"))
+	default:
 		return
 	}
-	selector := mapping(pairOf("matchExpressions", sequence(mapping(pairOf("key", strictyaml.Find(parameters, "label")),
-		pairOf("operator", text("In")), pairOf("values", strictyaml.Find(parameters, "validValues"))))))
+	selector := mapping(pairOf("matchExpressions", sequence(condition)))
 	if !read(new(filters.LabelSelector), selector) {
 		return
 	}
 	retype(p, replaced["by-label"])
 	parameters.Content = selector.Content
+}
+
+// penalty writes a bound in tokens as one in milliseconds, as Load takes it; 0 has no effect.
+func penalty(parameters *yaml.Node, given *filters.PrefixCacheAffinity) {
+	const now = "maxTTFTPenaltyMs"
+	key, bound := strictyaml.Take(parameters, []string{"maxTokensInFlightPenalty"})
+	if bound == nil || len(given.Adapt()) == 0 {
+		return
+	}
+	strictyaml.Take(parameters, []string{now})
+	key.Value = now
+	milliseconds := plain(strconv.FormatFloat(given.MaxTTFTPenaltyMs, 'f', -1, 64))
+	milliseconds.LineComment = bound.LineComment
+	parameters.Content = append(parameters.Content, key, milliseconds)
 }
 
 // priority moves propagatePriority to where it stands now.
@@ -257,7 +279,8 @@ func (e entries) priority(parameters *yaml.Node, given *OpenAIParser) {
 	}
 }
 
-// handler makes a disagg-profile-handler of a pd-profile-handler, unless it has a port of the sidecar.
+// handler makes a disagg-profile-handler of a pd-profile-handler, unless it has a port of the sidecar: that goes into a
+// header of data-parallel-profile-handler, and a file has one handler.
 func (e entries) handler(p, parameters *yaml.Node, given *profiles.PrefillDecode) {
 	if given.PrimaryPort != 0 {
 		return

@@ -119,8 +119,14 @@ schedulingProfiles:
 `, `
 plugins[0].parameters.maxTokensInFlightPenalty: deprecated, write maxTTFTPenaltyMs: 18001
 plugins[1].parameters.headerName: deprecated, write encodedEndpointHeaderConfig.header
-plugins[2].parameters.propagatePriority: deprecated, write requestHandler.propagatePriority`, `
-plugins[0].parameters.maxTokensInFlightPenalty: deprecated, write maxTTFTPenaltyMs: 18001`},
+plugins[2].parameters.propagatePriority: deprecated, write requestHandler.propagatePriority`, ``},
+	"no label": {oldestHead + `
+plugins:
+- {type: by-label, parameters: {label: role, validValues: [], allowsNoLabel: true}}
+- {type: queue-scorer}
+schedulingProfiles: [{name: default, plugins: [{pluginRef: by-label}, {pluginRef: queue-scorer}]}]
+`, `
+plugins[0].type: by-label is deprecated, write label-selector-filter`, ``},
 }
 
 // warned returns the warnings of a file but that of apiVersion, without lines.
@@ -165,6 +171,9 @@ func sameTypes(effect string) string {
 	return strings.NewReplacer("filter by-label reads &{Label:role ValidValues:[prefill] AllowsNoLabel:false}",
 		"filter label-selector-filter reads &{MatchLabels:map[] "+
 			"MatchExpressions:[{Key:role Operator:In Values:[prefill]}]}",
+		"filter by-label by-label &{Label:role ValidValues:[] AllowsNoLabel:true}",
+		"filter label-selector-filter by-label &{MatchLabels:map[] "+
+			"MatchExpressions:[{Key:role Operator:DoesNotExist Values:[]}]}",
 	).Replace(effect)
 }
 

@@ -138,6 +138,11 @@ var hardToConvert = []string{
 	head + "plugins:\n- {type: by-label, parameters: {label: a, validValues: [b], allowsNoLabel: off}}" +
 		oneProfile("by-label"),
 	head + "plugins:\n- {type: by-label, parameters: {label: a, validValues: [b c]}}" + oneProfile("by-label"),
+	head + "plugins:\n- {type: by-label, parameters: {label: a, allowsNoLabel: on}}" + oneProfile("by-label"),
+	head + "plugins:\n- {type: prefix-cache-affinity-filter, parameters: {maxTokensInFlightPenalty: 0x3e8, " +
+		"peakPrefillThroughput: 3_000.5}}" + oneProfile("prefix-cache-affinity-filter"),
+	head + "plugins:\n- {type: prefix-cache-affinity-filter, parameters: {maxTokensInFlightPenalty: 0, " +
+		"maxTTFTPenaltyMs: 7}}" + oneProfile("prefix-cache-affinity-filter"),
 	head + "plugins:\n- {type: openai-parser, parameters: {propagatePriority: yes}}\n" +
 		"requestHandler: {propagatePriority: false}\n",
 	head + "plugins:\n- {type: openai-parser, parameters: {propagatePriority: True}}\n",
@@ -210,9 +215,7 @@ func shownNow(t *testing.T, file []byte) []byte {
 		case *ApproxPrefixCache, *deciders.Always:
 			continue
 		case *filters.ByLabel:
-			now := &filters.LabelSelector{MatchExpressions: []filters.Requirement{{Key: x.Label, Operator: "In",
-				Values: x.ValidValues}}}
-			if !x.AllowsNoLabel && now.Validate() == nil {
+			if now := asSelector(x); now.Validate() == nil {
 				typ.Value, *parameters = "label-selector-filter", *value(reflect.ValueOf(now))
 			}
 		case *profiles.PrefillDecode:
@@ -238,6 +241,18 @@ func shownNow(t *testing.T, file []byte) []byte {
 		t.Fatal(err)
 	}
 	return shown
+}
+
+// asSelector returns a selector that does the same as a by-label, or one that is not valid.
+func asSelector(x *filters.ByLabel) *filters.LabelSelector {
+	condition := filters.Requirement{Key: x.Label, Operator: "In", Values: x.ValidValues}
+	switch {
+	case x.AllowsNoLabel && len(x.ValidValues) == 0:
+		condition.Operator, condition.Values = "DoesNotExist", nil
+	case x.AllowsNoLabel:
+		condition.Operator = "InOrDoesNotExist"
+	}
+	return &filters.LabelSelector{MatchExpressions: []filters.Requirement{condition}}
 }
 
 // capacityOf returns how many blocks of an endpoint the prefix index keeps.
