@@ -154,7 +154,7 @@ func newDecisions() *decisions {
 		unmade: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_rewrites_not_made_total",
 			Help: "Requests that went on with the model that the client named, though a header or a rule names " +
-				"another one, or may do so because the body was not shown.",
+				"another one, or may do so because the body or its model was not shown.",
 		}, []string{"cause"}),
 		unrestored: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_model_names_not_restored_total",

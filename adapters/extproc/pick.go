@@ -83,9 +83,9 @@ func (st *stream) parse(last event, body []byte, req *messages.Request) error {
 }
 
 // rewrite puts the model that serves in the place of the one that the body names, in the body and in req, if the
-// configuration says so, or else a header. A body that was not read stays, which is counted and noted in req; so does
-// one that is not shown if there are rules at all, because one may be for its model. The number of the request draws
-// between several models. It returns why the request is refused, if it is.
+// configuration says so, or else a header. A body that was not read stays, which is counted and noted in req; so does,
+// if there are rules at all, one that is not shown or a call of gRPC that names no model, because one may be for its
+// model. The number of the request draws between several models. It returns why the request is refused, if it is.
 func (st *stream) rewrite(last event, body []byte, req *messages.Request) messages.PickFailed {
 	facts := &st.request.facts
 	decision, ruled := st.under.Rewrites.Decide(req.Model, uint64(st.id))
@@ -94,8 +94,8 @@ func (st *stream) rewrite(last event, body []byte, req *messages.Request) messag
 		target = facts.target.text
 		ok = target != "" && target != req.Model
 	}
-	hidden := last == headersCame && st.under.Rewrites != nil
-	if !ok && !hidden || last == headersEnded {
+	unknown := last == headersCame || len(body) > 0 && req.Model == "" && grpcstatus.IsType(facts.contentType)
+	if !ok && (!unknown || st.under.Rewrites == nil) || last == headersEnded {
 		return messages.PickFailed{}
 	}
 	if left := st.left(body, req); left != messages.NothingLeft {
