@@ -209,6 +209,10 @@ func (d *Discovery) take(ctx context.Context, w event) {
 		d.takeObject(ctx, w, kind)
 		return
 	}
+	if group := d.extras.lookOf(w.follower); group >= 0 {
+		d.takeLook(ctx, w, group)
+		return
+	}
 	view := d.extras.by[w.follower]
 	if view == nil && w.follower != d.pool.follower && w.follower != d.pods.follower {
 		return
@@ -216,7 +220,7 @@ func (d *Discovery) take(ctx context.Context, w event) {
 	about := w.follower.source.of.call(w.verb)
 	switch {
 	case w.kind == failed && view != nil && reasonOf(w.err) == "not-found":
-		d.notInstalled(about, w.follower.source.of, view, w.err)
+		d.notInstalled(ctx, w, view)
 	case w.kind == failed:
 		d.problems.note(about, w.follower.source.of, fmt.Errorf("%w; endpoints that stay in force: %d", w.err,
 			len(d.out.set)))

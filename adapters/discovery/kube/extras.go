@@ -15,6 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/signalbox-epp/signalbox/engine/rewrites"
 )
@@ -50,13 +51,18 @@ type extra struct {
 	created  time.Time
 	priority int
 	rules    []rewrites.Rule
+	wrong    error // what of it is invalid; nil = nothing
 }
 
 // extraView is what is known of a resource of a group. Objects that can be of other pools alone are left out.
 type extraView struct {
+	of      resource
 	kind    int               // objectives or modelRewrites
-	all     map[string]*extra // nil = not known yet
-	missing time.Time         // since when the resource is not defined; zero = it is, or nothing is known of it
+	group   int               // index into extraGroups
+	all     map[string]*extra // that are valid; nil = not known yet
+	invalid map[string]*extra
+	missing time.Time // since when the resource is not defined; zero = it is, or nothing is known of it
+	awaited bool      // nothing follows it: it is not installed, and the look of its group finds when it is
 }
 
 // undefinedFor is how long objects stay in force whose resource is not defined any more: an API server that has only
@@ -67,6 +73,7 @@ const undefinedFor = 30 * time.Second
 type extraViews struct {
 	views [len(extraKinds)][len(extraGroups)]*extraView
 	by    map[*follower]*extraView
+	looks [len(extraGroups)]groupLook
 	told  Extras
 	next  chan Extras                      // what is to be told; the newest counts
 	said  [len(extraKinds)]map[string]bool // the deprecations that were said, of objects that are there
@@ -87,10 +94,11 @@ func (d *Discovery) followExtras(ctx context.Context) {
 		for i, group := range extraGroups {
 			view := d.extras.views[kind][i] // what is known stays if the loop of Run begins anew
 			if view == nil {
-				view = &extraView{kind: kind}
+				view = &extraView{of: extraResource(group, k.name, k.kind), kind: kind, group: i}
 				d.extras.views[kind][i] = view
 			}
-			d.extras.by[d.follow(ctx, extraResource(group, k.name, k.kind), selection{})] = view
+			d.extras.looks[i].follower = nil
+			d.followExtra(ctx, view)
 		}
 	}
 	next := d.extras.next
@@ -106,58 +114,144 @@ func (d *Discovery) followExtras(ctx context.Context) {
 	})
 }
 
+func (d *Discovery) followExtra(ctx context.Context, view *extraView) {
+	view.awaited = false
+	d.extras.by[d.follow(ctx, view.of, selection{})] = view
+}
+
 // takeExtra takes objectives or rewrites.
 func (d *Discovery) takeExtra(w event, view *extraView) {
 	if w.kind == listed {
-		all := make(map[string]*extra, len(w.objects))
+		view.all, view.invalid = make(map[string]*extra, len(w.objects)), map[string]*extra{}
+		view.missing = time.Time{}
 		for _, o := range w.objects {
-			d.putExtra(w.follower.source.of, all, view.kind, o)
+			d.putExtra(view, o)
 		}
-		d.problems.endBut(w.follower.source.of, w.objects)
-		view.all, view.missing = all, time.Time{}
+		d.problems.endBut(view.of, w.objects)
 		d.tellExtras()
 		return
 	}
 	o := w.objects[0]
 	delete(view.all, o.Name)
+	delete(view.invalid, o.Name)
 	if w.kind == stored {
-		d.putExtra(w.follower.source.of, view.all, view.kind, o)
+		d.putExtra(view, o)
 	} else {
-		d.problems.end(objectOf(w.follower.source.of, o.Name))
+		d.problems.end(objectOf(view.of, o.Name))
 	}
 	d.tellExtras()
 }
 
-// notInstalled takes it that a resource is not defined, which is no problem unless objects of it are in force.
-func (d *Discovery) notInstalled(about string, r resource, view *extraView, err error) {
+// notInstalled takes it that a resource is not defined, which is no problem unless objects of it are in force. Once
+// none is it is not followed, until the look of its group finds that it is defined.
+func (d *Discovery) notInstalled(ctx context.Context, w event, view *extraView) {
+	about := view.of.call(w.verb)
 	if view.missing.IsZero() {
 		view.missing = time.Now()
 	}
 	if len(view.all) > 0 && time.Since(view.missing) < undefinedFor {
-		d.problems.note(about, r, fmt.Errorf("%w; objects that stay in force for %v: %d", err, undefinedFor,
+		d.problems.note(about, view.of, fmt.Errorf("%w; objects that stay in force for %v: %d", w.err, undefinedFor,
 			len(view.all)))
 		return
 	}
-	d.problems.end(about)
-	d.problems.endBut(r, nil)
+	d.awaitExtra(ctx, w.follower, view)
 	if view.all == nil || len(view.all) > 0 {
-		view.all = map[string]*extra{}
+		view.all, view.invalid = map[string]*extra{}, nil
 		d.tellExtras()
 	}
 }
 
-// putExtra puts an object that may be of our pool into all. One that is invalid is named and left out.
-func (d *Discovery) putExtra(r resource, all map[string]*extra, kind int, o *object) {
-	about := objectOf(r, o.Name)
-	e, err := extraOf(kind, o, d.cfg.Pool)
-	if err != nil {
-		d.problems.note(about, r, invalid{fmt.Errorf("%s %s/%s: %w", r.kind, o.Namespace, o.Name, err)})
+// groupLook looks for resources of a group that are not installed. What the API server says of the group costs it less
+// than a list, and is one call for all kinds and versions.
+type groupLook struct {
+	follower *follower      // whose events are those of the look; nil = nothing is looked for
+	pause    wait.DelayFunc // between two looks
+	found    time.Time      // when something was found last
+}
+
+// awaitExtra stops following a resource, and has its group looked at until it is installed.
+func (d *Discovery) awaitExtra(ctx context.Context, f *follower, view *extraView) {
+	f.stop()
+	delete(d.extras.by, f)
+	for _, verb := range []string{"list", "watch", following} {
+		d.problems.end(view.of.call(verb))
+	}
+	d.problems.endBut(view.of, nil)
+	view.awaited = true
+	look := &d.extras.looks[view.group]
+	if look.follower != nil {
+		return // it finds this one too
+	}
+	// What was found and is not there all the same is looked for as rarely as before.
+	if look.pause == nil || time.Since(look.found) > undefinedFor {
+		look.pause = backoff(inferencePools("")).DelayFunc()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	look.follower = &follower{source: &source{of: view.of}, events: d.events, cancel: cancel}
+	f, pause := look.follower, look.pause
+	d.beside(ctx, "looking for "+view.of.Group, func(ctx context.Context) { f.look(ctx, d.client, pause) })
+}
+
+// look tells again and again which resources of a group are installed, if that can be told.
+func (f *follower) look(ctx context.Context, c *client, pause wait.DelayFunc) {
+	for {
+		select {
+		case <-time.After(pause()):
+		case <-ctx.Done():
+			return
+		}
+		there, err := c.installed(ctx, f.source.of)
+		f.tell(ctx, event{kind: looked, there: there, err: err})
+	}
+}
+
+// takeLook follows what is installed now. If that cannot be told, as without the right to look, lists tell it.
+func (d *Discovery) takeLook(ctx context.Context, w event, group int) {
+	look, awaited := &d.extras.looks[group], false
+	for kind := range d.extras.views {
+		switch view := d.extras.views[kind][group]; {
+		case !view.awaited:
+		case w.err != nil || w.there[view.of.name]:
+			look.found = time.Now()
+			d.followExtra(ctx, view)
+		default:
+			awaited = true
+		}
+	}
+	if !awaited {
+		look.follower.stop()
+		look.follower = nil
+	}
+}
+
+// lookOf returns the group that a follower looks at; -1 = it is not one that looks.
+func (x *extraViews) lookOf(f *follower) (group int) {
+	return slices.IndexFunc(x.looks[:], func(l groupLook) bool { return l.follower == f })
+}
+
+// putExtra puts an object that may be of our pool into the view.
+func (d *Discovery) putExtra(view *extraView, o *object) {
+	e, err := extraOf(view.kind, o, d.cfg.Pool)
+	switch {
+	case e == nil:
+	case err != nil:
+		e.wrong = err
+		view.invalid[o.Name] = e
+	default:
+		view.all[o.Name] = e
+	}
+	d.nameInvalid(view, o.Name)
+}
+
+// nameInvalid names an object that is of our pool and invalid.
+func (d *Discovery) nameInvalid(view *extraView, name string) {
+	about := objectOf(view.of, name)
+	if e := view.invalid[name]; e != nil && e.of(d.pool.labels) {
+		d.problems.note(about, view.of, invalid{fmt.Errorf("%s %s/%s: %w", view.of.kind, d.cfg.Namespace, name,
+			e.wrong)})
 		return
 	}
 	d.problems.end(about)
-	if e != nil {
-		all[o.Name] = e
-	}
 }
 
 // tellExtras has the objects told if they differ from what was told last.
@@ -224,9 +318,17 @@ func (d *Discovery) labelled(pool labels.Set) {
 		return
 	}
 	d.pool.labels = pool
-	if d.extras.next != nil {
-		d.tellExtras()
+	if d.extras.next == nil {
+		return
 	}
+	for _, views := range d.extras.views {
+		for _, view := range views {
+			for name := range view.invalid {
+				d.nameInvalid(view, name)
+			}
+		}
+	}
+	d.tellExtras()
 }
 
 func (d *Discovery) deprecate(kind int, name string) {
@@ -287,24 +389,35 @@ type ruleSpec struct {
 	} `json:"targets"`
 }
 
-// extraOf reads an object; nil = it is for other pools alone, whatever else it says.
+// names reports whether the fields name a pool, and others whether they name another one.
+func (f *poolFields) names(pool Pool) (ours, others bool) {
+	for _, r := range append(f.PoolRefs, f.PoolRef) {
+		is := r.names(pool)
+		ours, others = ours || is, others || !is && r.Name != ""
+	}
+	return ours, others
+}
+
+// extraOf reads an object, and returns what is invalid of it. Without an extra it is for other pools alone.
 func extraOf(kind int, o *object, pool Pool) (*extra, error) {
 	var pools poolFields
-	if err := decode("spec", o.Spec, &pools); err != nil {
-		return nil, err
-	}
-	e := &extra{named: pools.PoolRef.names(pool), created: o.CreationTimestamp.Time}
-	for i := range pools.PoolRefs {
-		e.named = e.named || pools.PoolRefs[i].names(pool)
-	}
-	if pools.PoolSelector != nil {
-		var err error
+	err := decode("spec", o.Spec, &pools) // which decodes what it can
+	ours, others := pools.names(pool)
+	e := &extra{named: ours, created: o.CreationTimestamp.Time}
+	if err == nil && pools.PoolSelector != nil {
 		if e.selector, err = metav1.LabelSelectorAsSelector(pools.PoolSelector); err != nil {
-			return nil, fmt.Errorf("spec.poolSelector: %w", err)
+			err = fmt.Errorf("spec.poolSelector: %w", err)
 		}
 	}
+	if err != nil {
+		if others && !ours {
+			return nil, err // of which nobody need hear
+		}
+		e.named = true // what names its pools cannot be read, so it may be for ours
+		return e, err
+	}
 	switch {
-	case !e.named && e.selector == nil:
+	case !ours && e.selector == nil:
 		return nil, nil
 	case kind == objectives:
 		return e, e.readObjective(o)

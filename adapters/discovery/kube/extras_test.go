@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"reflect"
@@ -103,36 +104,98 @@ func TestObjectivesAreFollowed(t *testing.T) {
 	}
 }
 
-// A definition that is not installed is no problem, and lacks no readiness.
+// A definition that is not installed is no problem, and lacks no readiness. Each list is asked for once, and then what
+// the group has, at one go for all of its kinds and versions.
 func TestExtrasThatAreNotInstalled(t *testing.T) {
 	s, _ := newExtrasScene(t)
 	s.put(poolsPath, "llama", poolOf("vllm", 8000))
+	s.install(strings.Replace(extraPath(legacyGroup, "inferencepoolimports"), "v1alpha2", "v1alpha1", 1))
 	s.run()
+	s.lacks("")
 	for _, group := range extraGroups {
-		for _, k := range extraKinds {
-			s.until("a look", func() bool { return s.asked("list " + extraPath(group, k.name)) })
+		s.until("looks at "+group, func() bool { return s.times("list /apis/"+group) > 3 })
+	}
+	paths := map[string]bool{}
+	for _, n := range Needs(Pool{Name: "llama"})[2:] {
+		for _, version := range n.Versions {
+			paths["list /apis/"+n.Group+"/"+version+"/namespaces/"+namespace+"/"+n.Resource] = true
 		}
 	}
-	s.lacks("")
+	for path := range paths {
+		if n := s.times(path); n != 1 || len(paths) != 6 {
+			t.Errorf("%s, %d times, want once, as each of 6: %v", path, n, paths)
+		}
+	}
+	if n := s.times("list /apis/" + legacyGroup + "/v1alpha1"); n > 0 {
+		t.Errorf("a version that is not read was looked at %d times", n)
+	}
 	if len(s.problems) > 0 {
 		t.Errorf("a problem is reported: %s", <-s.problems)
 	}
+}
+
+// A kind that comes later is followed within 2 s, beside another one of its group that is there, and so is one that
+// went.
+func TestExtrasThatAreInstalledLater(t *testing.T) {
+	s, x := newExtrasScene(t)
+	objectivesPath, rewritesPath := extraPath(extraGroup, "inferenceobjectives"),
+		extraPath(extraGroup, "inferencemodelrewrites")
+	s.install(rewritesPath)
+	s.put(objectivesPath, "a", objectiveOf("llama", 1))
+	s.run()
+	const looks = 3 // until the pauses between them are nearly at their longest
+	s.until("looks", func() bool { return s.times("list /apis/"+extraGroup+"/v1alpha2") > looks })
+	machine, began := lateness.Begin(), time.Now()
+	s.install(objectivesPath)
+	s.extrasAre(x, Extras{Objectives: map[string]int{"a": 1}})
+	machine.Within(t, "followed after it was installed", time.Since(began), 2*time.Second)
+	s.put(objectivesPath, "a", objectiveOf("llama", 2))
+	s.extrasAre(x, Extras{Objectives: map[string]int{"a": 2}})
+	if n := s.times("list " + rewritesPath); n != 1 {
+		t.Errorf("rewrites were listed %d times, want once", n)
+	}
+
+	s.put(objectivesPath, "a", nil)
+	s.extrasAre(x, Extras{})
+	s.uninstall(objectivesPath)
+	s.CloseClientConnections()
+	before := s.times("list /apis/" + extraGroup)
+	s.until("a look", func() bool { return s.times("list /apis/"+extraGroup) > before })
+	s.put(objectivesPath, "b", objectiveOf("llama", 3))
+	s.install(objectivesPath)
+	s.extrasAre(x, Extras{Objectives: map[string]int{"b": 3}})
+}
+
+// Where an account may not read what a group has, lists find what is installed.
+func TestExtrasWithoutTheRightToLook(t *testing.T) {
+	s, x := newExtrasScene(t)
+	path := extraPath(legacyGroup, "inferenceobjectives")
+	s.hides = true
+	s.put(path, "a", objectiveOf("llama", 1))
+	s.run()
+	s.until("lists", func() bool { return s.times("list "+path) > 2 })
+	s.install(path)
+	s.extrasAre(x, Extras{Objectives: map[string]int{"a": 1}})
 }
 
 // Objects whose definition is gone stay in force for a while, which is said, and then no longer.
 func TestDefinitionThatIsTakenAway(t *testing.T) {
 	s, _ := newExtrasScene(t)
 	r := extraResource(extraGroup, "inferenceobjectives", "InferenceObjective")
-	view := &extraView{kind: objectives, all: map[string]*extra{"a": {named: true, priority: 1}}}
+	view := &extraView{of: r, kind: objectives, all: map[string]*extra{"a": {named: true, priority: 1}}}
 	for kind := range s.extras.views {
 		s.extras.views[kind] = [len(extraGroups)]*extraView{{kind: kind}, {kind: kind}}
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer s.running.Wait()
+	defer cancel()
+	f := &follower{source: &source{of: r}, cancel: func() {}}
 	s.extras.views[objectives][0], s.extras.next = view, make(chan Extras, 1)
 	s.tellExtras()
 	if e := <-s.extras.next; len(e.Objectives) != 1 {
 		t.Fatalf("told %v, want one objective", e)
 	}
-	missing := func() { s.notInstalled(r.call("list"), r, view, errors.New("not found")) }
+	missing := func() { s.notInstalled(ctx, event{follower: f, verb: "list", err: errors.New("not found")}, view) }
 	missing()
 	s.reports("not found; objects that stay in force for 30s: 1")
 	if len(view.all) != 1 {
@@ -185,7 +248,7 @@ func TestRewritesAreFollowed(t *testing.T) {
 // What is wrong with an object is named with its field; what is for another pool is left out.
 func TestExtrasThatMakeNoSense(t *testing.T) {
 	const notOurs, target, match = "not ours", "spec.rules[0].targets[0].", "spec.rules[0].matches[0].model."
-	const noName = "modelRewrite: want the name of a model"
+	const noName, noRef = "modelRewrite: want the name of a model", "spec.poolRefs: got number, want a mapping"
 	for rest, want := range map[string]string{
 		`}`:                           "",
 		`,"priority":3000000000}`:     "spec.priority: got 3000000000, want -2147483648 to 2147483647",
@@ -201,7 +264,13 @@ func TestExtrasThatMakeNoSense(t *testing.T) {
 		`,"poolRef":{"name":"qwen"},"poolRefs":[{"name":"opt"}]}`:                            notOurs,
 		`,"poolRef":{"name":"qwen"},"poolRefs":[{"name":"llama","group":"x"}]}`:              notOurs,
 		`,"poolRef":{"name":"qwen"},"poolRefs":[],"poolSelector":{"matchLabels":{"a":"b"}}}`: "",
-		`,"poolRefs":{}}`:                                              "spec.poolRefs: got object, want a list",
+		`,"poolRefs":{}}`: "spec.poolRefs: got object, want a list",
+		`,"poolRef":{"name":"qwen"},"poolRefs":{}}`:                            notOurs,
+		`,"poolRef":{"name":"qwen"},"poolRefs":[5,{"name":"llama"}]}`:          noRef,
+		`,"poolRef":{"name":"qwen"},"poolSelector":[]}`:                        notOurs,
+		`,"poolRef":{"name":"qwen"},"poolSelector":{"matchLabels":{"a":"-"}}}`: notOurs,
+		`,"poolRef":{"name":""},"poolRefs":"llama"}`:                           "spec.poolRefs: got string, want a list",
+		`,"poolRef":{"name":""},"poolSelector":{"matchLabels":{"a":"-"}}}`:     "spec.poolSelector: ",
 		`,"poolSelector":[]}`:                                          "spec.poolSelector: got array, want a mapping",
 		`,"poolSelector":{"matchLabels":{"a":"-"}}}`:                   "spec.poolSelector: ",
 		`,"rules":{}}`:                                                 "spec.rules: got object, want a list",
@@ -223,11 +292,8 @@ func TestExtrasThatMakeNoSense(t *testing.T) {
 		if !reflect.DeepEqual(o, before) {
 			t.Errorf("%s was %s before it was read", o.Spec, before.Spec)
 		}
-		got := ""
-		switch {
-		case err != nil:
-			got = err.Error()
-		case e == nil:
+		got := errorText(err)
+		if e == nil {
 			got = notOurs
 		}
 		if got != want && (want == "" || !strings.HasSuffix(want, ": ") || !strings.HasPrefix(got, want)) {
@@ -348,4 +414,43 @@ func TestPoolsThatAreListedOrSelected(t *testing.T) {
 	s.extrasAre(x, Extras{Objectives: map[string]int{"listed": 1, "both": 4, "all": 5}})
 	s.put(poolsPath, "llama", pool("gold"))
 	s.extrasAre(x, Extras{Objectives: map[string]int{"listed": 1, "selected": 3, "both": 4, "all": 5}})
+}
+
+// An object that is invalid is named only while it is of our pool, whose labels may change.
+func TestInvalidObjectsOfOtherPoolsAreNotNamed(t *testing.T) {
+	s, x := newExtrasScene(t)
+	path := extraPath(extraGroup, "inferenceobjectives")
+	s.install(path)
+	of := func(spec text) text {
+		o := objectiveOf("", nil)
+		o["spec"] = spec
+		return o
+	}
+	gold, silver := text{"matchLabels": text{"tier": "gold"}}, text{"matchLabels": text{"tier": "silver"}}
+	s.put(path, "gold", of(text{"priority": "high", "poolSelector": gold}))
+	s.put(path, "silver", of(text{"priority": "high", "poolSelector": silver}))
+	s.put(path, "listed", of(text{"priority": "high", "poolRefs": []text{{"name": "qwen"}}}))
+	s.put(path, "good", of(text{"priority": 1, "poolRefs": []text{{"name": "llama"}}}))
+	s.run()
+	s.extrasAre(x, Extras{Objectives: map[string]int{"good": 1}})
+	pool := func(tier string) text {
+		o := poolOf("vllm", 8000)
+		o["metadata"].(text)["labels"] = text{"tier": tier}
+		return o
+	}
+	named := func(want string) {
+		t.Helper()
+		if got := <-s.problems; !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("reported %q, want %q and nothing before", got, want)
+		}
+	}
+	s.put(poolsPath, "llama", pool("silver"))
+	named("InferenceObjective prod/silver: spec.priority: got string, want a number")
+	s.put(path, "silver", of(text{"priority": 2, "poolSelector": silver}))
+	named("")
+	s.extrasAre(x, Extras{Objectives: map[string]int{"good": 1, "silver": 2}})
+	s.put(poolsPath, "llama", pool("gold"))
+	named("InferenceObjective prod/gold: spec.priority: got string, want a number")
+	s.put(poolsPath, "llama", pool("none"))
+	named("")
 }

@@ -28,7 +28,8 @@ type event struct {
 	objects  []*object         // all of a list, or the one that changed
 	texts    []json.RawMessage // of objects, if they are whole
 	found    resource          // of a kind that was found
-	err      error             // of a failure
+	there    map[string]bool   // resources of a group that are installed
+	err      error             // of a failure, or of a look
 }
 
 type eventKind uint8
@@ -40,6 +41,7 @@ const (
 	failed                        // a list or a watch failed; what was told before stays
 	answered                      // a list or a watch was answered
 	found                         // the kind is that of a resource
+	looked                        // which resources of a group are installed
 )
 
 // follower keeps one list and watch going, by a reflector, and tells the loop of Run what comes.

@@ -303,20 +303,12 @@ func (c *client) find(ctx context.Context, k Kind) (r resource, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, listWithin)
 	defer cancel()
 	r = resource{GroupVersion: k.version(), kind: k.Kind, optional: true, whole: true}
-	api, err := c.api(r)
-	if err != nil {
-		return r, err
-	}
 	path := "/apis/" + k.version().String()
 	if k.Group == "" {
 		path = "/api/" + k.Version
 	}
-	text, err := api.Get().AbsPath(path).MaxRetries(0).Do(ctx).Raw()
-	if err != nil {
-		return r, err
-	}
 	var all metav1.APIResourceList
-	if err := json.Unmarshal(text, &all); err != nil {
+	if err := c.document(ctx, r, path, &all); err != nil {
 		return r, err
 	}
 	for _, a := range all.APIResources {
@@ -326,6 +318,43 @@ func (c *client) find(ctx context.Context, k Kind) (r resource, _ error) {
 		}
 	}
 	return r, apierrors.NewNotFound(schema.GroupResource{Group: k.Group, Resource: "kinds of " + k.Version}, k.Kind)
+}
+
+// installed returns which resources of a group are served in a version that is read.
+func (c *client) installed(ctx context.Context, r resource) (there map[string]bool, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	var group metav1.APIGroup
+	if err := c.document(ctx, r, "/apis/"+r.Group, &group); err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	there = map[string]bool{}
+	for _, v := range group.Versions {
+		if !slices.Contains(r.versions(), v.Version) {
+			continue
+		}
+		var all metav1.APIResourceList
+		if err := c.document(ctx, r, "/apis/"+v.GroupVersion, &all); err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		for _, a := range all.APIResources {
+			there[a.Name] = true
+		}
+	}
+	return there, nil
+}
+
+// document reads what the API server says of its groups and versions, which every account may read by default.
+func (c *client) document(ctx context.Context, r resource, path string, into any) error {
+	api, err := c.api(r)
+	if err != nil {
+		return err
+	}
+	text, err := api.Get().AbsPath(path).MaxRetries(0).Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
 }
 
 // What problems are about that are not of a call: objects are too large, or have no name.
@@ -367,6 +396,7 @@ func (d *Discovery) takeObject(ctx context.Context, w event, view *objectView) {
 	case removed:
 		delete(view.all, w.objects[0].Name)
 		view.dirty = true
+	case looked: // take has taken it
 	}
 }
 

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -42,6 +43,7 @@ type fake struct {
 	installed map[string]bool
 	others    map[string]text   // answers of other paths: what versions have, and kinds of lists
 	odd       map[string]string // the items of lists by path, as they are
+	hides     bool              // what groups have may not be read
 }
 
 // text is an object as JSON has it.
@@ -111,6 +113,18 @@ func (f *fake) asked(what string) bool {
 	return slices.Contains(f.calls, what)
 }
 
+// times returns how often something was asked.
+func (f *fake) times(what string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.calls {
+		if c == what {
+			n++
+		}
+	}
+	return n
+}
+
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	verb := "list "
@@ -124,7 +138,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	refusal, version, oldest := f.refusal, f.version, f.oldest
 	kind, group, there := f.kindAt(r.URL.Path)
-	other, odd := f.others[r.URL.Path], f.odd[r.URL.Path]
+	other, odd, said, hides := f.others[r.URL.Path], f.odd[r.URL.Path], f.groupAt(r.URL.Path), f.hides
 	matching := matchFunc(q.Get("labelSelector"), q.Get("fieldSelector"))
 	var items []text
 	for _, o := range f.all[r.URL.Path] {
@@ -136,10 +150,13 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from, _ := strconv.Atoi(q.Get("resourceVersion"))
 	switch {
 	case refusal != 0:
-		answer(w, refusal, text{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": refusal,
-			"reason": string(reasonFor(refusal)), "message": "no"})
+		answer(w, refusal, statusOf(refusal))
 	case other["kind"] == "APIResourceList":
 		answer(w, http.StatusOK, other)
+	case said != nil && hides:
+		answer(w, http.StatusForbidden, statusOf(http.StatusForbidden))
+	case said != nil:
+		answer(w, http.StatusOK, said)
 	case !there:
 		http.NotFound(w, r)
 	case verb == "watch " && from < oldest:
@@ -154,6 +171,34 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, text{"kind": kind + "List", "apiVersion": group, "items": items,
 			"metadata": text{"resourceVersion": strconv.Itoa(version)}})
 	}
+}
+
+// groupAt returns what a group has, or a version of it, by the paths of resources that are defined; nil = the path is
+// of neither. Where a right is missing nobody hears whether it is.
+func (f *fake) groupAt(path string) text {
+	about, isGroup := strings.CutPrefix(path, "/apis/")
+	group, version, ofVersion := strings.Cut(about, "/")
+	if !isGroup || strings.Contains(version, "/") || !slices.Contains(extraGroups[:], group) {
+		return nil
+	}
+	var versions, resources []text
+	for _, at := range slices.Concat(slices.Collect(maps.Keys(f.installed)), slices.Collect(maps.Keys(f.others))) {
+		parts := strings.Split(strings.TrimPrefix(at, "/apis/"), "/") // group, version, namespaces, name, resource
+		if len(parts) != 5 || parts[0] != group {
+			continue
+		}
+		versions = append(versions, text{"groupVersion": group + "/" + parts[1], "version": parts[1]})
+		if parts[1] == version {
+			resources = append(resources, text{"name": parts[4]})
+		}
+	}
+	switch {
+	case ofVersion && len(resources) > 0:
+		return text{"kind": "APIResourceList", "groupVersion": about, "resources": resources}
+	case !ofVersion && len(versions) > 0, f.hides:
+		return text{"kind": "APIGroup", "name": group, "versions": versions}
+	}
+	return nil
 }
 
 // kindAt returns the kind and the version of the objects of a path, and whether the resource is defined.
@@ -204,6 +249,11 @@ func (f *fake) serve(path, kind, version string) {
 		return
 	}
 	f.others[path] = text{"kind": kind, "apiVersion": version}
+}
+
+func statusOf(refusal int) text {
+	return text{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": refusal,
+		"reason": string(reasonFor(refusal)), "message": "no"}
 }
 
 func reasonFor(status int) metav1.StatusReason {

@@ -106,7 +106,7 @@ func (d *Discovery) takePods(w event) {
 			delete(d.pods.all, name)
 			d.out.dirty = true
 		}
-	case failed, answered, found: // take has taken them
+	case failed, answered, found, looked: // take has taken them
 	}
 }
 
