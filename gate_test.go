@@ -131,6 +131,16 @@ func (c *crowd) begins(r messages.Request, key messages.FlowKey) (*client, messa
 	return stream, port
 }
 
+// fill has so many servers be full, and returns the ports of what they run.
+func (c *crowd) fill(servers int) (ports []messages.Port[messages.CycleMsg]) {
+	for id := range messages.RequestID(servers * bound) {
+		stream, port := c.asks(100_000+id, messages.FlowKey{Fairness: "first"})
+		<-stream.answered
+		ports = append(ports, port)
+	}
+	return ports
+}
+
 // The bound of a server holds whatever loops pick at once, nobody is forgotten, and some leave while they wait.
 func TestBoundIsNeverExceeded(t *testing.T) {
 	for _, loops := range []int{1, 4, 16} {
@@ -138,6 +148,7 @@ func TestBoundIsNeverExceeded(t *testing.T) {
 			defer goleak.VerifyNone(t)
 			c := newCrowd(t, loops)
 			c.discover(2)
+			first := c.fill(2)
 			var all sync.WaitGroup
 			var served, left atomic.Int64
 			for worker := range 64 {
@@ -164,6 +175,10 @@ func TestBoundIsNeverExceeded(t *testing.T) {
 						port.Post(messages.StreamGone{Completed: true})
 					}
 				})
+			}
+			c.until("others wait", func() bool { return c.line.Len() >= bound })
+			for _, port := range first {
+				port.Post(messages.StreamGone{Completed: true})
 			}
 			all.Wait()
 			t.Logf("%d served, %d left", served.Load(), left.Load())
