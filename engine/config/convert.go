@@ -311,7 +311,7 @@ func (e entries) decider(given *profiles.PrefillDecode) string {
 	case given.Threshold > 0:
 		return e.add(byPrefix, mapping(pairOf("nonCachedTokens", plain(strconv.Itoa(given.ThresholdTokens())))))
 	}
-	if x := e.named(always); x != nil && strictyaml.Find(x, "type").Value == always {
+	if x := e.named(always); x != nil && typeOf(x) == always {
 		return always
 	}
 	return e.add(always, nil)
@@ -329,8 +329,8 @@ func (e entries) sizes(parameters *yaml.Node, given *scorers.PrefixCache) {
 	case index == nil && name != producer:
 		return
 	case index != nil:
-		typ, has := strictyaml.Find(index, "type"), strictyaml.Find(index, "parameters")
-		if typ == nil || typ.Value != producer || has != nil && !read(there, has) {
+		has := strictyaml.Find(index, "parameters")
+		if typeOf(index) != producer || has != nil && !read(there, has) {
 			return
 		}
 	}
@@ -376,6 +376,14 @@ func (e entries) named(name string) *yaml.Node {
 		}
 	}
 	return nil
+}
+
+// typeOf returns the type of a plugin; "" = it has none, and Load refuses it.
+func typeOf(plugin *yaml.Node) string {
+	if n := strictyaml.Find(plugin, "type"); n != nil {
+		return n.Value
+	}
+	return ""
 }
 
 // add adds a plugin and returns its name, which is its type unless another plugin has that name.

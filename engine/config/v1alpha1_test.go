@@ -301,6 +301,7 @@ func FuzzConvert(f *testing.F) {
 	for _, file := range hardToConvert {
 		f.Add([]byte(file))
 	}
+	f.Add([]byte(head + "plugins:\n- {name: always-disagg-pd-decider}\n- {type: pd-profile-handler}\n")) // of no type
 	f.Fuzz(func(t *testing.T, data []byte) {
 		converted, err := Convert(data)
 		if err != nil {

@@ -34,7 +34,8 @@ kind: EndpointPickerConfig
 featureGates: [flowControl]
 plugins: [{type: decode-filter}, {type: prefix-cache-affinity-filter}, {type: max-score-picker},
   {type: mm-embeddings-cache-producer}, {type: mm-embeddings-cache-scorer},
-  {type: always-disagg-pd-decider}, {type: prefill-filter}, {type: utilization-detector}, {type: concurrency-detector},
+  {type: always-disagg-pd-decider}, {type: prefill-filter},
+  {type: utilization-detector, parameters: {metricsStalenessThreshold: 1h}}, {type: concurrency-detector},
   {type: disagg-profile-handler, parameters: {deciders: {prefill: always-disagg-pd-decider}}},
   {type: max-saturation-detector, parameters: {detectors: [utilization-detector, concurrency-detector],
     stages: {concurrency-detector: [prefill]}}}]
