@@ -58,6 +58,8 @@ type session struct {
 	observed bool
 	plain    bool // a header came in value
 	over     bool
+	kept     []*answer // by a fault, until later
+	steps    int       // for a fault that counts them
 
 	id      string // x-request-id
 	to      string // first destination

@@ -69,13 +69,14 @@ func (r *running) instance() *Instance {
 			if !r.habits.mute {
 				r.health.Shutdown()
 			}
-			stop := r.server.GracefulStop
 			if r.habits.cuts {
-				stop = r.server.Stop
+				r.server.Stop() // before the check goes on
+				close(ended)
+				return
 			}
 			go func() {
 				defer close(ended)
-				stop()
+				r.server.GracefulStop()
 			}()
 		},
 		Wait: func() error { <-ended; return nil },

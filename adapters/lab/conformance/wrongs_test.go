@@ -63,12 +63,11 @@ func silent(step string) fault { return instead(step) }
 
 // untilEnd answers nothing before the request's end.
 func untilEnd() fault {
-	var kept []*answer
-	return func(_ *session, step string, out []*answer) ([]*answer, error) {
-		if kept = append(kept, out...); step != "qE" {
+	return func(s *session, step string, out []*answer) ([]*answer, error) {
+		if s.kept = append(s.kept, out...); step != "qE" {
 			return nil, nil
 		}
-		return kept, nil
+		return s.kept, nil
 	}
 }
 
@@ -92,9 +91,8 @@ func late(step string, by time.Duration) fault {
 
 // again answers a kind of message that comes a second time.
 func again(step string, with *answer) fault {
-	seen := 0
-	return at(step, func(_ *session, out []*answer) []*answer {
-		if seen++; seen == 1 {
+	return at(step, func(s *session, out []*answer) []*answer {
+		if s.steps++; s.steps == 1 {
 			return out
 		}
 		return []*answer{with}
