@@ -160,10 +160,10 @@ type ResponseEnded struct {
 // PaceBuckets is how many buckets a Pace has.
 const PaceBuckets = 16
 
-// Pace says how the pieces of a visible body came, by the time from one to the next, from the first token on. The zero
-// Pace has none.
+// Pace says how the events with output of a visible stream came, by the time from one to the next, from the first token
+// on. Those that the proxy shows in one piece come at once. The zero Pace has none.
 type Pace struct {
-	Pieces [PaceBuckets]uint32 // by buckets of ascending times; the last one has no bound
+	Events [PaceBuckets]uint32 // by buckets of ascending times; the last one has no bound
 	Sum    time.Duration       // of all these times
 }
 

@@ -196,7 +196,7 @@ func (a *account) ended(r *messages.Record) {
 	a.meter.ended(r)
 }
 
-// paced counts how the pieces of a streamed response came, if it was answered well.
+// paced counts how the events of a streamed response came, if it was answered well.
 func (a *account) paced(r *messages.Record, p *messages.Pace) {
 	if r.Stream && answeredWell(r) {
 		a.settle(r)

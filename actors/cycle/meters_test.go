@@ -104,11 +104,11 @@ var (
 	}
 )
 
-// The pieces of streamed responses that were answered well are counted by the time from one to the next.
+// The events of streamed responses that were answered well are counted by the time from one to the next.
 func TestPaceOfStreams(t *testing.T) {
 	const family = "llm_d_epp_request_streaming_itl_seconds"
 	b := newBench(t, spec)
-	pace := messages.Pace{Pieces: [messages.PaceBuckets]uint32{1: 2, 15: 1}, Sum: 3 * time.Second}
+	pace := messages.Pace{Events: [messages.PaceBuckets]uint32{1: 2, 15: 1}, Sum: 3 * time.Second}
 	plain, failed := streamed, streamed
 	plain.Stream, failed.Status = false, 500
 	for _, r := range []*messages.Record{&plain, &failed} {

@@ -65,7 +65,7 @@ func NewFamilies(r prometheus.Registerer, pool *endpoints.Published, name string
 	f := newFamilies(r, name)
 	f.checks = newMeter(newFamilies(prometheus.NewRegistry(), name), rest)
 	r.MustRegister(newLoads(pool, &f.failures), &paces{families: f, desc: prometheus.NewDesc(prefix+paceName,
-		"Time from one piece of a streamed response to the next, as the proxy shows them, from the first token on.",
+		"Time from one event with output of a streamed response to the next, from the first token on.",
 		requestLabels, nil)})
 	return f
 }
@@ -266,10 +266,10 @@ func perToken(whole, first time.Duration, tokens int) (float64, bool) {
 // paceName is the reference's for the time between tokens, without the prefix.
 const paceName = "request_streaming_itl_seconds"
 
-// paceCounters have the pieces of the responses of one set of labels. The end of a response adds all of its pieces at
+// paceCounters have the events of the responses of one set of labels. The end of a response adds all of its events at
 // once, which a histogram of the client library cannot.
 type paceCounters struct {
-	pieces [messages.PaceBuckets]atomic.Uint64
+	events [messages.PaceBuckets]atomic.Uint64
 	nanos  atomic.Int64
 }
 
@@ -277,9 +277,9 @@ func (c *paceCounters) add(p *messages.Pace) {
 	if *p == (messages.Pace{}) {
 		return
 	}
-	for i, n := range p.Pieces {
+	for i, n := range p.Events {
 		if n > 0 {
-			c.pieces[i].Add(uint64(n))
+			c.events[i].Add(uint64(n))
 		}
 	}
 	c.nanos.Add(int64(p.Sum))
@@ -294,13 +294,13 @@ type paces struct {
 // Describe sends the description of the metric.
 func (p *paces) Describe(ch chan<- *prometheus.Desc) { ch <- p.desc }
 
-// Collect sends a histogram for each set of labels that has pieces.
+// Collect sends a histogram for each set of labels that has events.
 func (p *paces) Collect(ch chan<- prometheus.Metric) {
 	bounds := records.PaceBounds()
 	for _, m := range p.families.labels.sets.All() {
 		all, upTo := uint64(0), make(map[float64]uint64, len(bounds))
-		for i := range m.pace.pieces {
-			all += m.pace.pieces[i].Load()
+		for i := range m.pace.events {
+			all += m.pace.events[i].Load()
 			if i < len(bounds) {
 				upTo[bounds[i]] = all
 			}

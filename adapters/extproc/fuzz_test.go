@@ -159,6 +159,7 @@ func (*doomed) Usage() messages.Usage { return messages.Usage{} }
 func (d *doomed) ID() []byte          { return nil }
 func (d *doomed) ErrorStatus() int    { return d.status }
 func (d *doomed) Began() bool         { return true }
+func (d *doomed) Events() int         { return 0 }
 
 // FuzzStream plays frames in any order: the stream ends well, with one answer at most, and gives back the body that it
 // was sent.

@@ -328,6 +328,7 @@ func (explosive) Usage() messages.Usage { return messages.Usage{} }
 func (explosive) ID() []byte            { return nil }
 func (explosive) ErrorStatus() int      { return 0 }
 func (explosive) Began() bool           { return true }
+func (explosive) Events() int           { return 0 }
 
 // gauge is the sum of a family's samples.
 func (r *rig) gauge(t *testing.T, name string) (sum float64) {

@@ -46,7 +46,8 @@ func (a *added) by(served messages.Address) messages.List[messages.Header] {
 // told holds what the cycle has been told of a response.
 type told struct {
 	alive       time.Time // when it was last told that the response lives
-	piece       time.Time // when the last piece came; zero = before the first token
+	output      time.Time // when the last event with output came; zero = before the first token
+	events      int       // with output, the first token's among them
 	pace        messages.Pace
 	firstToken  bool
 	errorStatus int // HTTP status of an error in the body; 0 = it was told of none
@@ -342,16 +343,29 @@ func (st *stream) tellProgress(n int) {
 			return
 		}
 		told.firstToken, told.alive = true, st.srv.deps.Now()
-		told.piece = told.alive
+		told.output, told.events = told.alive, 1
+		st.pace(told.alive)
 		st.cycle.Post(messages.FirstTokenSeen{At: told.alive, ResponseID: st.responseID()})
 		return
 	}
 	now := st.srv.deps.Now()
-	records.AddPace(&told.pace, now.Sub(told.piece))
-	told.piece = now
+	st.pace(now)
 	if now.Sub(told.alive) >= st.srv.progressAfter() {
 		told.alive = now
 		st.cycle.Post(messages.ResponseProgressed{At: now, ResponseBytes: st.response.bytes})
+	}
+}
+
+// pace counts the events with output that have come by now, each by the time since the one before. Those of one piece
+// came at once.
+func (st *stream) pace(now time.Time) {
+	told := &st.response.told
+	if st.response.scan == nil {
+		return
+	}
+	for all := st.response.scan.Events(); told.events < all; told.events++ {
+		records.AddPace(&told.pace, now.Sub(told.output))
+		told.output = now
 	}
 }
 

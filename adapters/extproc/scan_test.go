@@ -23,6 +23,7 @@ func (e events) Usage() (u messages.Usage) {
 }
 
 func (events) Began() bool { return true }
+func (events) Events() int { return 0 }
 
 func (e events) ID() []byte {
 	_, rest, _ := strings.Cut(e.text.String(), `"id":"`)
@@ -254,17 +255,24 @@ func TestStatusIsTheProxys(t *testing.T) {
 	}
 }
 
-// The pace of a response is that of its pieces from the first token on, in full however they are cut.
-func TestPaceOfPieces(t *testing.T) {
+// The pace of a response is that of its events with output from the first token on, in whatever pieces they come. Those
+// of one piece come at once.
+func TestPaceOfEvents(t *testing.T) {
 	for name, tc := range map[string]struct {
 		response []*ask
-		want     uint32
+		late     uint32 // events that came after the one before
+		atOnce   uint32 // with it
 	}{
-		"one piece":       {[]*ask{rB("a", last)}, 0},
-		"three":           {[]*ask{rB("a", more), rB("b", more), rB("c", last)}, 2},
-		"an empty end":    {[]*ask{rB("a", more), rB("b", more), rB("", last)}, 1},
-		"before a token":  {[]*ask{rB(":", more), rB(":", more), rB("a", more), rB("b", last)}, 1},
-		"trailers behind": {[]*ask{rB("a", more), rB("b", more), rT()}, 1},
+		"one piece":       {[]*ask{rB("a", last)}, 0, 0},
+		"three":           {[]*ask{rB("a", more), rB("b", more), rB("c", last)}, 2, 0},
+		"two in one":      {[]*ask{rB("a", more), rB("bc", more), rB("d", last)}, 2, 1},
+		"two at first":    {[]*ask{rB("ab", more), rB("c", last)}, 1, 1},
+		"no output":       {[]*ask{rB("a", more), rB(":", more), rB(":", more), rB("b", last)}, 1, 0},
+		"cut":             {[]*ask{rB("a", more), rB("~", more), rB("b", last)}, 1, 0},
+		"the first, cut":  {[]*ask{rB("~", more), rB("a", more), rB("b", last)}, 1, 0},
+		"an empty end":    {[]*ask{rB("a", more), rB("b", more), rB("", last)}, 1, 0},
+		"before a token":  {[]*ask{rB(":", more), rB(":", more), rB("a", more), rB("b", last)}, 1, 0},
+		"trailers behind": {[]*ask{rB("a", more), rB("b", more), rT()}, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(setup{scan: func(messages.API, string) Scanner { return new(letters) }})
@@ -272,11 +280,11 @@ func TestPaceOfPieces(t *testing.T) {
 			for _, m := range r.only(t).list() {
 				if end, ok := m.(messages.ResponseEnded); ok {
 					var n uint32
-					for _, of := range end.Pace.Pieces {
+					for _, of := range end.Pace.Events {
 						n += of
 					}
-					if n != tc.want || (end.Pace.Sum > 0) != (n > 0) {
-						t.Errorf("%d pieces in %v, want %d", n, end.Pace.Sum, tc.want)
+					if n != tc.late+tc.atOnce || (end.Pace.Sum > 0) != (tc.late > 0) || end.Pace.Events[0] < tc.atOnce {
+						t.Errorf("%+v, want %d events, and %d at once", end.Pace, tc.late, tc.atOnce)
 					}
 					return
 				}
@@ -286,11 +294,21 @@ func TestPaceOfPieces(t *testing.T) {
 	}
 }
 
-// letters takes the first letter for the first token.
+// letters takes each letter for an event with output, and what is no colon for a part of one.
 type letters struct {
-	seen bool
+	seen   bool
+	events int
 	doomed
 }
 
-func (l *letters) Write(p []byte) { l.seen = l.seen || len(p) > 0 && p[0] != ':' }
-func (l *letters) Began() bool    { return l.seen }
+func (l *letters) Write(p []byte) {
+	for _, c := range p {
+		l.seen = l.seen || c != ':'
+		if c != ':' && c != '~' {
+			l.events++
+		}
+	}
+}
+
+func (l *letters) Began() bool { return l.seen }
+func (l *letters) Events() int { return l.events }

@@ -48,6 +48,7 @@ type Scanner interface {
 	Write(p []byte)
 	Usage() messages.Usage
 	Began() bool      // output may have come, and not only that it is to come
+	Events() int      // of a stream, with output, that have come
 	ID() []byte       // the response's id, which must not be written to; nil = the body has not named it so far
 	ErrorStatus() int // the HTTP status of an error that the body tells; 0 = there was none
 }

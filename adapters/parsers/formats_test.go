@@ -218,15 +218,20 @@ func TestUsageOfOtherAPIs(t *testing.T) {
 	}
 }
 
-// Output begins with the first event that can have some: streams of responses and messages begin with others.
+// Output begins with the first event that can have some: streams of responses and messages begin with others, and any
+// may begin with comments. The streams are real ones, but for that of SGLang, whose form its documentation gives.
 func TestOutputBegins(t *testing.T) {
 	for name, c := range map[string]struct {
 		api   messages.API
 		first string // what stands before the byte with which output has begun
 	}{
-		"vllm_messages_stream":  {messages.MessagesAPI, "event: content_block_delta\n"},
-		"vllm_responses_stream": {messages.ResponsesAPI, "event: response.output_text.delta\n"},
-		"vllm_chat_stream":      {messages.ChatAPI, "d"},
+		"vllm_messages_stream":             {messages.MessagesAPI, "event: content_block_delta\n"},
+		"vllm_responses_stream":            {messages.ResponsesAPI, "event: response.output_text.delta\n"},
+		"vllm_chat_stream":                 {messages.ChatAPI, "data:"},
+		"vllm_completion_stream_usage":     {messages.CompletionAPI, "data:"},
+		"vllm_generate_stream":             {messages.TokensAPI, "data:"},
+		"vllm_generate_two_choices_stream": {messages.TokensAPI, "data:"},
+		"llamacpp_chat_stream_usage":       {messages.ChatAPI, "data:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			raw, err := os.ReadFile("testdata/captures/" + name + ".txt")
@@ -235,6 +240,7 @@ func TestOutputBegins(t *testing.T) {
 			}
 			_, body, _ := bytes.Cut(bytes.ReplaceAll(raw, []byte("\r\n"), []byte("\n")), []byte("\n\n"))
 			checkBegin(t, c.api, body, c.first)
+			checkBegin(t, c.api, append([]byte(": alive\n\n:\n"), body...), c.first)
 			if crlf := strings.ReplaceAll(c.first, "\n", "\r\n"); len(c.first) > 1 {
 				checkBegin(t, c.api, bytes.ReplaceAll(body, []byte("\n"), []byte("\r\n")), crlf)
 				checkBegin(t, c.api, bytes.ReplaceAll(body, []byte("event: "), []byte("event:")),
@@ -255,6 +261,11 @@ func TestOutputBegins(t *testing.T) {
 		"an error":            {"event: error\n", true},
 		"a very long name":    {"event: message_start" + strings.Repeat("x", 99) + "\n", true},
 		"no stream of events": {"{", true},
+		"a text":              {"dear reader", true},
+		"the begin of one":    {"id", false},
+		"a comment alone":     {":", false},
+		"a field alone":       {"retry: 3\nid: 1\n\n", false},
+		"of SGLang":           {`data: {"text":"a","meta_info":{"prompt_tokens":14,"completion_tokens":1}}` + "\n\n", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkCuts(t, func(pieces ...[]byte) bool {
@@ -263,6 +274,72 @@ func TestOutputBegins(t *testing.T) {
 					r.Write(p)
 				}
 				return r.Began()
+			}, []byte(c.body), c.want)
+		})
+	}
+}
+
+// Events with output are counted as they are in real streams: the last one, of the usage alone, has none, nor has the
+// end.
+func TestEventsWithOutput(t *testing.T) {
+	for name, c := range map[string]struct {
+		api  messages.API
+		want int
+	}{
+		"vllm_chat_stream":                  {messages.ChatAPI, 7},
+		"vllm_chat_stream_usage":            {messages.ChatAPI, 7},
+		"vllm_chat_stream_continuous_usage": {messages.ChatAPI, 7},
+		"vllm_completion_stream_usage":      {messages.CompletionAPI, 6},
+		"vllm_generate_stream":              {messages.TokensAPI, 3},
+		"vllm_generate_two_choices_stream":  {messages.TokensAPI, 4},
+		"vllm_messages_stream":              {messages.MessagesAPI, 1},
+		"vllm_responses_stream":             {messages.ResponsesAPI, 2},
+		"llamacpp_chat_stream_usage":        {messages.ChatAPI, 6},
+		"vllm_chat":                         {messages.ChatAPI, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw, err := os.ReadFile("testdata/captures/" + name + ".txt")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, body, _ := bytes.Cut(bytes.ReplaceAll(raw, []byte("\r\n"), []byte("\n")), []byte("\n\n"))
+			for _, by := range []string{"events", "lines", "all"} {
+				r, rest := parsers.NewResponseScanner(c.api, ""), body
+				for len(rest) > 0 {
+					n := map[string]int{"events": bytes.Index(rest, []byte("\n\n")) + 2,
+						"lines": bytes.IndexByte(rest, '\n') + 1, "all": len(rest)}[by]
+					if n < 1 || n < 2 && by == "events" {
+						n = len(rest)
+					}
+					r.Write(rest[:n])
+					rest = rest[n:]
+				}
+				if r.Events() != c.want {
+					t.Errorf("by %s: %d events, want %d", by, r.Events(), c.want)
+				}
+			}
+		})
+	}
+	for name, c := range map[string]struct {
+		body string
+		want int
+	}{
+		"of SGLang": {`data: {"text":"a","meta_info":{"completion_tokens":1}}` + "\n\n" +
+			`data: {"text":"ab","meta_info":{"completion_tokens":2}}` + "\r\n\r\n" + "data: [DONE]\n\n", 2},
+		"two lines of data": {"data: {\ndata: {}}\n\n", 1},
+		"no space":          {"data:{}\n\ndata:  {}\n\n", 2},
+		"not to its end":    {"data: {}", 0},
+		"comments":          {": {}\n\ndata\n\nid: data: {}\n\n", 0},
+		"other names":       {"event: message_delta\ndata: {}\n\nevent: ping\ndata: {}\n\n", 0},
+		"deltas":            {"event:content_block_delta\ndata: {}\n\nevent: x.delta\r\ndata: {}\r\n\r\n", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkCuts(t, func(pieces ...[]byte) int {
+				r := parsers.NewResponseScanner(messages.GenerateAPI, "text/event-stream")
+				for _, p := range pieces {
+					r.Write(p)
+				}
+				return r.Events()
 			}, []byte(c.body), c.want)
 		})
 	}
@@ -279,7 +356,7 @@ func checkBegin(t *testing.T, api messages.API, body []byte, first string) {
 		r := parsers.NewResponseScanner(api, "text/event-stream")
 		r.Write(body[:n/2])
 		r.Write(body[n/2 : n])
-		if want := n >= at || api == messages.ChatAPI; r.Began() != want {
+		if want := n >= at; r.Began() != want {
 			t.Fatalf("after %d bytes, begun %t, want %t: %q", n, r.Began(), want, body[max(n-60, 0):n])
 		}
 	}

@@ -200,6 +200,9 @@ func TestRealAnswersToCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// What stands before output of a stream, and how many chunks have some.
+	begin, chunks := map[string]int{}, map[string]int{"generate_stream": 3, "text_stream": 2, "cached_stream": 2,
+		"logprobs_stream": 2, "two_choices_stream": 4}
 	byHand := map[string]messages.Usage{
 		"generate":           {PromptTokens: 8, OutputTokens: 5},
 		"generate_stream":    {PromptTokens: 8, OutputTokens: 3},
@@ -236,10 +239,38 @@ func TestRealAnswersToCalls(t *testing.T) {
 			}
 			return s.Usage()
 		}, body, want)
+		checkCuts(t, func(pieces ...[]byte) int {
+			s := parsers.NewResponseScanner(messages.EngineAPI, grpcType)
+			for _, p := range pieces {
+				s.Write(p)
+			}
+			return s.Events()
+		}, body, chunks[f.Name])
+		begin[f.Name] = begins(body)
+	}
+	// Behind the head of the frame, the tag and length of its part, and those of the tokens or of the part's content.
+	for name, want := range map[string]int{
+		"generate_stream": 9, "text_stream": 9, "generate": 7, "too_long_stream": -1,
+	} {
+		if begin[name] != want {
+			t.Errorf("output of %s begins behind %d bytes, want %d", name, begin[name], want)
+		}
 	}
 	if len(byHand) > 0 {
 		t.Errorf("no captures of %v", byHand)
 	}
+}
+
+// begins returns behind how many bytes of an answer output has begun; -1 = it has none.
+func begins(body []byte) int {
+	for n := range len(body) + 1 {
+		s := parsers.NewResponseScanner(messages.EngineAPI, grpcType)
+		s.Write(body[:n])
+		if s.Began() {
+			return n
+		}
+	}
+	return -1
 }
 
 // FuzzCall reads bodies of calls: it never panics, and a body that is refused leaves the request as it was.

@@ -15,6 +15,9 @@ const (
 	metaKey  = `"meta_info"`
 )
 
+// usageLetters and metaLetters are the last letters of these keys.
+var usageLetters, metaLetters = []byte(`ge"`), []byte(`fo"`)
+
 // UsageScanner finds the token usage of a response in its body, JSON or server-sent events, as it passes: it reads the
 // usage objects, in the names of chat completions or in those of responses and messages, and looks at nothing else. Of
 // several objects the last value of each field counts. The body may be cut anywhere. The zero UsageScanner is ready; it
@@ -37,6 +40,7 @@ type UsageScanner struct {
 
 	found, usage reported // with those of the object being read, and of whole ones alone
 	filled       bool     // the object being read has one
+	objects      int      // that were whole
 }
 
 // reported are the tokens that objects have named so far. Of the prompt Anthropic names three parts.
@@ -163,14 +167,16 @@ func (u *UsageScanner) search(p []byte) []byte {
 // indexKey returns where the key begins; -1 = it is not there. It looks for the last letters, which are rare, and not
 // for the quote that a key begins with, at which a search for the whole would halt at every key and string.
 func indexKey(p []byte, key string) int {
-	const letters = len(`ge"`)
-	last := []byte(key[len(key)-letters:])
+	last := usageLetters
+	if key == metaKey {
+		last = metaLetters
+	}
 	for from := 0; ; {
 		i := bytes.Index(p[from:], last)
 		if i < 0 {
 			return -1
 		}
-		from += i + letters
+		from += i + len(last)
 		if begin := from - len(key); begin >= 0 && string(p[begin:from]) == key {
 			return begin
 		}
@@ -179,6 +185,10 @@ func indexKey(p []byte, key string) int {
 
 // keepTail notes how much of the key p ends with.
 func (u *UsageScanner) keepTail(p []byte) {
+	if last := p[len(p)-1]; last == '\n' { // as of all pieces that are whole events
+		u.last = last
+		return
+	}
 	key := u.wanted()
 	for n := min(len(p), len(key)-1); n > 0; n-- {
 		if p[len(p)-n] != key[0] || string(p[len(p)-n:]) != key[:n] {
@@ -286,6 +296,7 @@ func (u *UsageScanner) close() {
 	u.state, u.last = searching, '}'
 	if u.filled {
 		u.usage = u.found
+		u.objects++
 		u.lines.due = true
 	}
 }

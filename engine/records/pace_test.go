@@ -17,7 +17,7 @@ func TestPace(t *testing.T) {
 		records.AddPace(&got, gap)
 	}
 	want := messages.Pace{
-		Pieces: [messages.PaceBuckets]uint32{0: 2, 1: 1, 3: 1, 14: 1, 15: 2},
+		Events: [messages.PaceBuckets]uint32{0: 2, 1: 1, 3: 1, 14: 1, 15: 2},
 		Sum:    time.Hour + 4*time.Second + 22*time.Millisecond + 2,
 	}
 	if got != want {

@@ -165,6 +165,7 @@ const (
 	chunkField    = 1
 	completeField = 2
 	embedTokens   = 2
+	tokensField   = 1 // of both parts of a GenerateResponse
 )
 
 // usageFields has the numbers of prompt_tokens, completion_tokens and cached_tokens.
@@ -185,6 +186,9 @@ type Answer struct {
 	lost          bool // the message in hand has a part that is broken
 	kind          int  // of the part in hand: its field
 	output        int  // tokens of the part in hand
+	tokens        bool // the part in hand has some
+	began         bool
+	chunks        int
 	found, told   tokens
 }
 
@@ -203,6 +207,15 @@ func (a *Answer) Usage() messages.Usage {
 	usage.OutputTokens = max(a.told.output[chunkField], a.told.output[completeField])
 	return usage
 }
+
+// Began reports whether output may have come: tokens of a chunk, what completes an answer, an embedding, or what cannot
+// be read.
+func (a *Answer) Began() bool {
+	return a.began || a.frames.bad || a.message.state == broken || a.part.state == broken
+}
+
+// Chunks returns how many chunks with tokens have come.
+func (a *Answer) Chunks() int { return a.chunks }
 
 type answerMessages Answer
 
@@ -232,8 +245,9 @@ func (a *answerFields) hasUsage(num int) bool {
 }
 
 func (a *answerFields) begins(num int) {
+	a.began = a.began || a.Embeds || num == completeField
 	if a.hasUsage(num) {
-		a.part, a.kind, a.output = walker{}, num, 0
+		a.part, a.kind, a.output, a.tokens = walker{}, num, 0, false
 	}
 }
 
@@ -247,6 +261,9 @@ func (a *answerFields) ends(num int) {
 	if a.hasUsage(num) {
 		a.lost = a.lost || !a.part.whole()
 		a.found.output[num] = count(uint64(a.found.output[num]) + uint64(a.output))
+		if a.tokens && num == chunkField {
+			a.chunks++
+		}
 	}
 }
 
@@ -254,6 +271,7 @@ func (a *answerFields) ends(num int) {
 type answerPart Answer
 
 func (p *answerPart) varint(num int, v uint64) {
+	p.begins(num)
 	found, fields := &p.found.usage, &usageFields[p.kind]
 	switch num {
 	case fields[0]:
@@ -269,7 +287,13 @@ func (p *answerPart) varint(num int, v uint64) {
 	found.Source, found.CachedKnown = messages.UsageReported, true
 }
 
-func (p *answerPart) begins(int)        {}
+// begins notes the tokens of a chunk, which may be one field, or one for each.
+func (p *answerPart) begins(num int) {
+	if num == tokensField {
+		p.tokens, p.began = true, true
+	}
+}
+
 func (p *answerPart) bytes(int, []byte) {}
 func (p *answerPart) ends(int)          {}
 
