@@ -119,6 +119,11 @@ func TestDestinations(t *testing.T) {
 	if d.MaxNumOfEndpoints != 3 {
 		t.Errorf("got %d destinations, want the first default 3", d.MaxNumOfEndpoints)
 	}
+	for candidates, want := range map[int]int{0: 0, 2: 2, 3: 3, 5: 3} {
+		if ranked, _, n := d.begin(candidates, nil); n != want || len(ranked) != candidates {
+			t.Errorf("%d of %d candidates are destinations, want %d", n, len(ranked), want)
+		}
+	}
 	for n, fine := range map[int]bool{-1: false, 0: true, 1: true, 100: true, 101: false} {
 		if err := (&Destinations{n}).Validate(); (err == nil) != fine {
 			t.Errorf("Validate(%d) = %v, want fine %v", n, err, fine)
