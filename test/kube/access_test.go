@@ -13,7 +13,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
-// clusterGrant gives a service account rights that no namespace has. What it returns takes them away.
+// clusterGrant gives a service account rights that no namespace has: to the verbs of resources of groups, or to get
+// paths. What it returns takes them away.
 func (s *space) clusterGrant(name string, rule object) (revoke func()) {
 	s.t.Helper()
 	const path = "/apis/rbac.authorization.k8s.io/v1"
@@ -26,6 +27,19 @@ func (s *space) clusterGrant(name string, rule object) (revoke func()) {
 		"roleRef":  object{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
 		"subjects": []object{{"kind": "ServiceAccount", "name": name, "namespace": s.name}},
 	})
+	verbs := rule["verbs"].([]string)
+	paths, _ := rule["nonResourceURLs"].([]string)
+	for _, p := range paths {
+		s.allowed(name, "nonResourceAttributes", object{"path": strings.ReplaceAll(p, "*", "a"), "verb": verbs[0]})
+	}
+	groups, _ := rule["apiGroups"].([]string)
+	for i, group := range groups { // of each group the resource at its place, which is one that it has
+		for _, verb := range verbs {
+			s.allowed(name, "resourceAttributes", object{
+				"group": group, "resource": rule["resources"].([]string)[i], "verb": verb,
+			})
+		}
+	}
 	return func() { s.remove(path + "/clusterrolebindings/" + role) }
 }
 

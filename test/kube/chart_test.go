@@ -197,6 +197,7 @@ func (d installed) picker(pod string, further ...string) *picker {
 	flags = append(flags, further...)
 	d.t.Setenv("NAMESPACE", d.name)
 	d.t.Setenv("POD_NAME", pod)
+	d.rightsCount()
 	return startPicker(d.t, flags...)
 }
 

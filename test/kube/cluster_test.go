@@ -11,12 +11,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,14 +48,44 @@ type object map[string]any
 // startCluster starts a kube-apiserver over a folder. It is tried twice, for another process may take its port.
 func startCluster(folder string, flags ...string) (*cluster, error) {
 	c := &cluster{folder: folder, flags: flags}
-	err := c.start()
+	err := c.first()
 	if err != nil {
-		err = cmp.Or(os.RemoveAll(folder), c.start())
+		err = errors.Join(os.RemoveAll(folder), c.first())
 	}
 	if err != nil {
 		return nil, err
 	}
 	return c, c.connect()
+}
+
+// first starts the process over a folder without anything, at a port that it has again whenever it is restarted.
+func (c *cluster) first() error {
+	port, err := quietPort()
+	err = errors.Join(err, os.MkdirAll(c.folder, 0o700),
+		os.WriteFile(filepath.Join(c.folder, "port"), []byte(strconv.Itoa(port)), 0o600))
+	if err != nil {
+		return err
+	}
+	return c.start()
+}
+
+// quietPorts are those that quietPort has returned.
+var quietPorts sync.Map
+
+// quietPort returns a port of 127.0.0.1 that is free, each one once. By default Linux gives none of its range to
+// whoever asks for any port, so it stays free while what listens there is restarted.
+func quietPort() (int, error) {
+	for range 1000 {
+		port := 15_000 + rand.IntN(15_000)
+		if _, given := quietPorts.LoadOrStore(port, true); given {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, errors.New("no port from 15000 to 29999 is free")
 }
 
 // start starts the process, which has its objects from before.
@@ -309,10 +343,27 @@ func (c *cluster) defineOne(definition object, version string) error {
 	served := fmt.Sprintf("/apis/%v/%s/%v", spec["group"], version, spec["names"].(map[string]any)["plural"])
 	err = errors.New("not looked at")
 	for end := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(end); {
-		_, err = c.do(http.MethodGet, served, "", nil)
+		if _, err = c.do(http.MethodGet, served, "", nil); err == nil {
+			err = c.discovered(served)
+		}
 		<-time.After(10 * time.Millisecond)
 	}
 	return err
+}
+
+// discovered returns an error unless the API server says of the version of a path that it has the resource. It may
+// answer for the resource before.
+func (c *cluster) discovered(path string) error {
+	version, plural := filepath.Split(path)
+	says, err := c.do(http.MethodGet, strings.TrimSuffix(version, "/"), "", nil)
+	if err != nil {
+		return err
+	}
+	all, _ := says["resources"].([]any)
+	if !slices.ContainsFunc(all, func(r any) bool { return r.(map[string]any)["name"] == plural }) {
+		return fmt.Errorf("%s is not said to have %s", version, plural)
+	}
+	return nil
 }
 
 // looseDefinition is that of a resource whose fields may have any type.

@@ -86,9 +86,9 @@ func TestWhatKubernetesCosts(t *testing.T) {
 }
 
 // A pick costs the same whether the endpoints are pods or of a file. Rounds alternate, and of each the fewest seconds
-// of a processor count, which those of other processes hardly change.
+// of a processor count. Other processes may take its caches from all of a few rounds, so that there may be more.
 func TestPicksCostWhatThoseOfAFileDo(t *testing.T) {
-	const pods, rounds, picks = 20, 3, 1500
+	const pods, rounds, most, picks = 20, 3, 12, 1500
 	s := newSpace(t, shared)
 	s.pool(8000)
 	var want []string
@@ -110,7 +110,8 @@ func TestPicksCostWhatThoseOfAFileDo(t *testing.T) {
 	for _, p := range both {
 		p.knows(want...)
 	}
-	for range rounds {
+	dear := func() bool { return least[0] > least[1]*13/10 }
+	for round := 0; round < rounds || dear() && round < most; round++ {
 		for i, p := range both {
 			least[i] = min(least[i], p.costOf(picks))
 		}
@@ -120,7 +121,7 @@ func TestPicksCostWhatThoseOfAFileDo(t *testing.T) {
 		each[i] /= picks
 	}
 	t.Logf("FIGURES a pick takes %v of a core with pods, %v with a file of the same endpoints", each[0], each[1])
-	if least[0] > least[1]*13/10 {
+	if dear() {
 		t.Errorf("%d picks took %v of a core with pods, %v with a file: want 1.3 times at most", picks, least[0],
 			least[1])
 	}

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // findEnvoy returns the binary that $ENVOY names, or that of `make envoy` or of PATH. A test without one is left out.
@@ -184,6 +186,7 @@ type answer struct {
 type load struct {
 	stopped chan struct{}
 	ended   sync.WaitGroup
+	machine *lateness.Watch
 
 	mu      sync.Mutex
 	answers []answer
@@ -194,7 +197,7 @@ func (e *envoy) startLoad(clients int) *load { return startLoad(e.t, e.url, clie
 func startLoad(t *testing.T, url string, clients int) *load {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: clients}
-	l := &load{stopped: make(chan struct{})}
+	l := &load{stopped: make(chan struct{}), machine: lateness.Begin()}
 	for i := range clients {
 		l.ended.Go(func() { l.play(&http.Client{Transport: transport, Timeout: patience}, url, i) })
 	}
@@ -276,8 +279,10 @@ func (l *load) goesOn(t *testing.T, n int) {
 type shown struct {
 	lost     int           // failed of those that were sent before it
 	failed   int           // failed of those that were sent after it
+	noticing int           // of those, sent before a machine that is late can have noticed it
 	gap      time.Duration // the longest time after it in which no answer came whole
 	unpicked time.Duration // the longest time after it in which none came of a pick
+	late     time.Duration // by which the machine was late at most
 }
 
 // stop ends the load, and prints what clients saw of a fault.
@@ -286,12 +291,16 @@ func (l *load) stop(t *testing.T, fault string, at time.Time) (s shown) {
 	close(l.stopped)
 	l.ended.Wait()
 	slices.SortFunc(l.answers, func(a, b answer) int { return a.ended.Compare(b.ended) })
+	_, s.late = l.machine.End()
 	whole, picked, sent := at, at, [2]int{}
 	for _, a := range l.answers {
 		late := a.sent.After(at)
 		switch {
 		case a.err != nil && late:
 			s.failed++
+			if a.sent.Sub(at) < 2*s.late {
+				s.noticing++
+			}
 			t.Logf("failed %v after it: %v", a.sent.Sub(at).Round(time.Millisecond), a.err)
 		case a.err != nil:
 			s.lost++

@@ -32,14 +32,17 @@ func (s *space) manifests(folder string, components ...string) []object {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	overlay, err := os.MkdirTemp(filepath.Dir(base), "test") // kustomize takes relative paths alone
+	overlay, err := filepath.EvalSymlinks(s.t.TempDir()) // out of the way of whoever reads the tree
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	defer os.RemoveAll(overlay)
-	text := fmt.Sprintf("resources: [../%s]\nnamespace: %s\n", filepath.Base(base), s.name)
+	above, err := filepath.Rel(overlay, filepath.Dir(base)) // kustomize takes relative paths alone
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text := fmt.Sprintf("resources: [%s/%s]\nnamespace: %s\n", above, filepath.Base(base), s.name)
 	if len(components) > 0 {
-		text += "components: [../" + strings.Join(components, ", ../") + "]\n"
+		text += "components: [" + above + "/" + strings.Join(components, ", "+above+"/") + "]\n"
 	}
 	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		s.t.Fatal(err)
@@ -166,6 +169,7 @@ func fromField(name, path string) object {
 func (s *space) run(args []any, pickers int) {
 	s.t.Helper()
 	reader, _ := s.reader("reader", "/metrics")
+	s.rightsCount()
 	flags := []string{"--kubeconfig", s.kubeconfigOf(s.t, s.tokenOf("signalbox")), "--metrics-endpoint-auth"}
 	ca, identity := newIdentity(s.t)
 	own, certified := flagsOf(args, identity)

@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // patience is how long anything is waited for: far longer than it takes, for a busy machine.
@@ -280,7 +282,9 @@ func (p *picker) ready(want bool) time.Duration {
 func (p *picker) readyz(want bool) {
 	p.t.Helper()
 	var by, text string
-	eventuallyWithin(p.t, time.Second, "readiness by HTTP as by gRPC", func() bool {
+	var first, last time.Time // looks that found a difference
+	machine := lateness.Begin()
+	eventually(p.t, "readiness by HTTP as by gRPC", func() bool {
 		response, err := http.Get(p.http + "/readyz")
 		if err != nil {
 			p.t.Fatal(err)
@@ -291,8 +295,18 @@ func (p *picker) readyz(want bool) {
 			p.t.Fatal(err)
 		}
 		by, text = response.Status, strings.TrimSpace(string(body))
-		return (response.StatusCode == http.StatusOK) == p.serving("readiness")
+		if (response.StatusCode == http.StatusOK) == p.serving("readiness") {
+			return true
+		}
+		if last = time.Now(); first.IsZero() {
+			first = last
+		}
+		return false
 	})
+	if _, late := machine.End(); last.Sub(first) > time.Second+2*late {
+		p.t.Errorf("HTTP and gRPC differ about readiness for %v, want 1 s at most; the machine is late by %v",
+			last.Sub(first), late)
+	}
 	if strings.HasPrefix(by, "200") == want && (want || text != "") {
 		return
 	}

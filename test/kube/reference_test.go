@@ -73,19 +73,44 @@ func (l shownLoad) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 // pages has pods serve their pages at 127.0.0.1, 127.0.0.2 and so on, all at one port, which it returns.
 func pages(t *testing.T, all []shownLoad) (port int) {
 	t.Helper()
+	var listeners []net.Listener
+	eventually(t, "a port that is free at each address", func() (free bool) {
+		listeners, free = listenAtAll(t, len(all))
+		return free
+	})
 	for i, l := range all {
-		at := fmt.Sprintf("%s:%d", address(i), port)
-		listener, err := net.Listen("tcp", at)
-		if err != nil {
-			t.Skipf("another process has %s: %v", at, err) //nolint:forbidigo // a port is not free everywhere
+		server := &httptest.Server{
+			Listener: listeners[i], Config: &http.Server{Handler: l, ReadHeaderTimeout: time.Minute},
 		}
-		server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: l, ReadHeaderTimeout: time.Minute}}
 		server.Start()
 		t.Cleanup(server.Close)
-		port = listener.Addr().(*net.TCPAddr).Port
+		port = listeners[i].Addr().(*net.TCPAddr).Port
 	}
 	return port
 }
+
+// listenAtAll listens at the addresses of so many pods, at one port, unless another process has it at one of them.
+func listenAtAll(t *testing.T, pods int) (all []net.Listener, free bool) {
+	t.Helper()
+	port, err := quietPort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods {
+		l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", address(i), port))
+		if err != nil {
+			for _, l := range all {
+				l.Close()
+			}
+			return nil, false
+		}
+		all = append(all, l)
+	}
+	return all, true
+}
+
+// patient are flags for a picker whose pods have pages that never change: they count also if the machine is late.
+var patient = []string{"--metrics-staleness-threshold", "1m"}
 
 func address(pod int) string { return fmt.Sprintf("127.0.0.%d", pod+1) }
 
@@ -322,7 +347,8 @@ func (tc played) stage(s *space) (port int) {
 
 // inFixture starts a picker of the pool, which knows its objects and has read the pages of its pods.
 func (s *space) inFixture(config string, pods int) *picker {
-	p := startPicker(s.t, s.inPool("--pool-name", fixturePool, "--config-text", orScored(config))...)
+	flags := s.inPool("--pool-name", fixturePool, "--config-text", orScored(config))
+	p := startPicker(s.t, append(flags, patient...)...)
 	p.ready(true)
 	p.configured(`objective "inference-objective-with-priority-4", priority 4`, `objective "my-model", priority 2`,
 		`objective "direct-model", priority 2`, `objective "sql-lora", priority 2`,
@@ -338,7 +364,7 @@ func (s *space) byLabels(config string, pods int, ports []int) *picker {
 	for _, port := range ports {
 		flags = append(flags, "--endpoint-target-ports", fmt.Sprint(port))
 	}
-	p := startPicker(s.t, flags...)
+	p := startPicker(s.t, append(flags, patient...)...)
 	p.ready(true)
 	p.hasRead(config, pods)
 	return p

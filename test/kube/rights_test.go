@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -51,6 +52,31 @@ func (s *space) grantTo(name, group, resource string, verbs ...string) {
 		"roleRef":  object{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
 		"subjects": []object{{"kind": "ServiceAccount", "name": name, "namespace": s.name}},
 	})
+	for _, verb := range verbs {
+		s.allowed(name, "resourceAttributes", object{
+			"namespace": s.name, "group": group, "resource": resource, "verb": verb,
+		})
+	}
+}
+
+// allowed waits until the API server lets a service account do something: a role counts a moment after it is bound.
+func (s *space) allowed(name, kind string, what object) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprint("the right of ", name, " to ", what), func() bool {
+		review := s.must(http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", "", object{
+			"spec": object{"user": "system:serviceaccount:" + s.name + ":" + name, kind: what},
+		})
+		return review["status"].(map[string]any)["allowed"] == true
+	})
+}
+
+// rightsCount waits until all rights count that were given before. The API server hears of roles and of their bindings
+// in the order in which they were written, so it is enough that it has heard of some that come after.
+func (s *space) rightsCount() {
+	s.t.Helper()
+	name := fmt.Sprint("later-", namespaces.Add(1))
+	s.grantTo(name, "", "pods", "get")
+	s.clusterGrant(name, object{"nonResourceURLs": []string{"/later"}, "verbs": []string{"get"}})
 }
 
 // The picker starts without rights, says which it misses, and serves once it has them. It needs no others.
