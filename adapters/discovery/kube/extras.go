@@ -164,7 +164,7 @@ func (d *Discovery) notInstalled(ctx context.Context, w event, view *extraView) 
 // groupLook looks for resources of a group that are not installed. What the API server says of the group costs it less
 // than a list, and is one call for all kinds and versions.
 type groupLook struct {
-	follower *follower      // whose events are those of the look; nil = nothing is looked for
+	follower *follower      // whose event is that of the next look; nil = nothing is looked for
 	pause    wait.DelayFunc // between two looks
 	found    time.Time      // when something was found last
 }
@@ -186,28 +186,29 @@ func (d *Discovery) awaitExtra(ctx context.Context, f *follower, view *extraView
 	if look.pause == nil || time.Since(look.found) > undefinedFor {
 		look.pause = backoff(inferencePools("")).DelayFunc()
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	look.follower = &follower{source: &source{of: view.of}, events: d.events, cancel: cancel}
-	f, pause := look.follower, look.pause
-	d.beside(ctx, "looking for "+view.of.Group, func(ctx context.Context) { f.look(ctx, d.client, pause) })
+	d.lookAt(ctx, view.of, look)
 }
 
-// look tells again and again which resources of a group are installed, if that can be told.
-func (f *follower) look(ctx context.Context, c *client, pause wait.DelayFunc) {
-	for {
+// lookAt has the loop of Run told, after a pause, which resources of a group are installed, if that can be told.
+func (d *Discovery) lookAt(ctx context.Context, r resource, look *groupLook) {
+	f, pause := &follower{source: &source{of: r}, events: d.events}, look.pause()
+	look.follower = f
+	d.beside(ctx, "looking at "+r.Group, func(ctx context.Context) {
 		select {
-		case <-time.After(pause()):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}
-		there, err := c.installed(ctx, f.source.of)
+		there, err := d.client.installed(ctx, r)
 		f.tell(ctx, event{kind: looked, there: there, err: err})
-	}
+	})
 }
 
-// takeLook follows what is installed now. If that cannot be told, as without the right to look, lists tell it.
+// takeLook follows what is installed now, and has the group looked at again if anything is not. If that cannot be told,
+// as without the right to look, lists tell it.
 func (d *Discovery) takeLook(ctx context.Context, w event, group int) {
 	look, awaited := &d.extras.looks[group], false
+	look.follower = nil
 	for kind := range d.extras.views {
 		switch view := d.extras.views[kind][group]; {
 		case !view.awaited:
@@ -218,9 +219,8 @@ func (d *Discovery) takeLook(ctx context.Context, w event, group int) {
 			awaited = true
 		}
 	}
-	if !awaited {
-		look.follower.stop()
-		look.follower = nil
+	if awaited {
+		d.lookAt(ctx, w.follower.source.of, look)
 	}
 }
 
