@@ -139,6 +139,9 @@ func TestLeaderIsCutOff(t *testing.T) {
 		m.set(false, 0)
 		m.cut()
 		eventually(t, "one is ready", func() bool { return first.isReady() || second.isReady() })
+		eventually(t, "the first reaches the lease again", func() bool {
+			return !strings.Contains(first.page("/readyz"), "leases.coordination.k8s.io")
+		})
 		if second.isReady() {
 			_ = second.cmd.Process.Signal(syscall.SIGTERM)
 			machine := lateness.Begin()
