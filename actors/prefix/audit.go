@@ -11,18 +11,23 @@ import (
 // lost: a server may restart, reset its cache, sleep, or evict earlier than the index does.
 //
 // A prompt is audited if the index held some of it before, and requests that have ended had entered that: a server does
-// not hold yet what it still computes. It is a miss if the server had less than half of that cached, and a hit
-// otherwise. Hits on what was used since the first miss of a row prove nothing: the server has computed it anew.
+// not hold yet what it still computes. It is audited by its parts, see lead. It is a miss if the server had less than
+// half of a part cached, beyond what stands before that, and a hit on the last part of which it had half. So one
+// answer can be a hit on a beginning and a miss of what is behind it. Hits on what was used since the first miss of a
+// row prove nothing: the server has computed it anew.
 //
 // How many tokens blocks of a prompt have is not known: a script, or numbers, can have three times as many as prose of
 // the same length. So no more is expected of a server than its part of the prompt, and than the least that it had of as
-// many blocks before. Nor is a prompt judged that may have no whole block of the server.
+// many blocks before. Nor is a part judged that may have no whole block of the server.
 //
 //	      a miss          a miss: what was used before     6 misses, or 12 answers since the first one: all that was
 //	      ┌────┐          that prompt goes, too            not used since the first miss goes, and the server has to
 //	none ─┘    └► 1 miss ─► 2 to 5 misses ───────────────► report cached tokens anew
 //	 ▲              │         │
 //	 └──────────────┴─────────┘ a hit on what was used before the first miss
+//
+// A miss of what was used since the first one means few tokens, or another loss if even those would be a miss: then a
+// row begins anew with it.
 //
 // Servers evict what they used the longest time ago, as the index does. So a miss means that all that was used before
 // the lost prompt is lost, too. Misses without such a hit between them mean that all is.
@@ -79,24 +84,22 @@ type drift struct {
 // found reports whether the server drifts.
 func (d *drift) found() bool { return d.losses >= lossesOfDrift }
 
-// note takes how many tokens of a prompt were cached, and how many the index expected: about, and surely if it held the
-// prompt nearly whole. It reports whether the drift begins.
-func (d *drift) note(p *placement, cached, expected, sure int) (begins bool) {
+// note takes the last span of a prompt, placed with that stamp, of which so many tokens were cached in all. It reports
+// whether the drift begins.
+func (d *drift) note(s span, stamp uint64, cached int) (begins bool) {
 	d.answers++
-	hit := 2*cached >= expected && expected >= leastTokens
 	limit := answersOfLoss
 	if d.found() {
 		limit = answersOfDrift
 	}
-	if (d.found() || hit) && cached > d.most || d.answers > limit {
+	if (d.found() || s.hit()) && cached > d.most || d.answers > limit {
 		*d = drift{reach: d.reach}
 	}
-	used, stamp := p.expected.used, p.entry.Stamp
 	switch {
-	case sure < leastTokens:
-	case hit:
-		d.reach = max(stamp-used, d.reach-d.reach/64) // what was long ago counts less and less
-	case 2*cached < sure && !d.found() && used >= d.last && stamp-used <= max(d.reach/2, leastReach):
+	case s.sure < leastTokens:
+	case s.hit():
+		d.reach = max(stamp-s.used, d.reach-d.reach/64) // what was long ago counts less and less
+	case 2*s.found < s.sure && !d.found() && s.used >= d.last && stamp-s.used <= max(d.reach/2, leastReach):
 		d.losses, d.last, d.answers, d.most = d.losses+1, stamp, 0, max(d.most, cached)
 		return d.found()
 	}
@@ -120,18 +123,12 @@ const leastTokens = 128
 
 const (
 	firstPerBlock = 48.0 // tokens of a block of 256 bytes until hits tell: more than a large vocabulary leaves of prose
-	leastPerBlock = 16.0
+	leastPerBlock = 16
 	mostPerBlock  = 256       // one a byte
 	earlyShare    = 1.0 / 32  // of the difference by which perBlock follows hits with more
 	lateShare     = 1.0 / 256 // likewise, once there were fewer
 	mostGrain     = 1024      // a server has no larger blocks, though all prompts so far may have been longer multiples
 )
-
-// expected is what the index held of a prompt when it was placed.
-type expected struct {
-	blocks int    // lead blocks that ended requests have entered
-	used   uint64 // stamp of the last use of the last one of them, before this one
-}
 
 func newAudits() audits { return audits{slots: map[uint32]*audit{}, pending: map[owned]int{}} }
 
@@ -147,18 +144,18 @@ func (a *audits) at(e messages.EndpointID) *audit {
 
 // expect returns what the index holds of a prompt that is about to be entered for an endpoint; nothing if answers of
 // the endpoint are not audited.
-func (a *audits) expect(index *blockindex.Index, e messages.EndpointID, p blockindex.Prompt) (found expected) {
+func (a *audits) expect(index *blockindex.Index, e messages.EndpointID, p blockindex.Prompt) (held lead) {
 	if a.at(e).reports == 0 {
-		return found
+		return held
 	}
-	index.Lead(e.Slot, p, func(key, stamp uint64) bool {
-		if a.pending[owned{e.Slot, key}] > 0 {
+	index.Lead(e.Slot, p, func(b blockindex.Block) bool {
+		if a.pending[owned{e.Slot, b.Key}] > 0 {
 			return false
 		}
-		found.blocks, found.used = found.blocks+1, stamp
+		held.add(b)
 		return true
 	})
-	return found
+	return held
 }
 
 // entered notes that a live request has entered blocks for an endpoint.
@@ -186,7 +183,8 @@ type verdict struct {
 	predicted, reported int    // cached tokens
 	drop                uint64 // what was last used by this stamp is lost; 0 = nothing is
 	drifts              bool
-	keep                int // blocks of the prompt that stay in the index
+	keep                int  // blocks of the prompt that stay in the index
+	found               bool // CachedTokens are those of the lead
 }
 
 // judge takes what a server reported of a prompt. blockTokens is how many tokens its own blocks have; 0 = it is not
@@ -196,50 +194,74 @@ func (a *audits) judge(p *placement, m messages.ReportedPrompt, blockTokens int)
 	if !of.reported(m) {
 		return verdict{drifts: of.drift.found(), keep: p.entry.From}
 	}
-	blocks := p.expected.blocks
-	// A prompt has a part of a block more than the index counts, at most.
-	predicted := m.PromptTokens * blocks / (p.prompt.Blocks.Len() + 1)
-	sure := p.sure(m)
-	expected := max(min(predicted, int(float64(blocks)*of.perBlock)), sure)
+	own := size{tokens: blockTokens, told: true}
 	if blockTokens == 0 {
-		blockTokens = min(of.grain, mostGrain)
+		own = size{tokens: min(of.grain, mostGrain)}
 	}
 	v := verdict{
-		judged: expected >= max(leastTokens, 2*blockTokens), predicted: predicted, reported: m.CachedTokens,
+		predicted: m.PromptTokens * p.lead.blocks() / (p.prompt.Blocks.Len() + 1), reported: m.CachedTokens,
 		keep: m.CachedTokens * p.prompt.Blocks.Len() / max(m.PromptTokens, 1),
 	}
-	hit, each := 2*m.CachedTokens >= expected, float64(m.CachedTokens)/float64(max(blocks, 1))
-	switch {
-	case hit && expected >= leastTokens:
-		of.hit(p, each)
-	case v.judged && !hit && 2*m.CachedTokens < sure:
-		of.miss(p, of.perBlock) // it does not say that there are fewer
-		v.drop = of.older()
-	case v.judged && !hit:
-		of.miss(p, each)
+	var end, lost span // the last one, and the last one that is lost
+	for last := p.lead.count - 1; last >= 0; {
+		s := of.span(p, m, last)
+		if last == p.lead.count-1 {
+			end = s
+		}
+		if v.judged = v.judged || s.judged(own); s.hit() {
+			v.found = last == p.lead.count-1 && s.first == last
+			of.hit(s)
+			break
+		}
+		before := s.first - 1
+		if !s.judged(own) {
+			s = of.spanOf(p, m, 0, last) // all of it may have enough tokens
+		}
+		if lost.blocks == 0 && s.lost(own) {
+			lost = s
+		}
+		last = before
+	}
+	if lost.blocks > 0 {
+		of.miss(lost, p.entry.Stamp, own)
 		v.drop = of.older()
 	}
 	if all := of.all(); all > 0 {
 		v.drop = all
 	}
-	if !v.judged {
-		sure = 0
+	if !end.judged(own) {
+		end.sure = 0
 	}
-	if of.drift.note(p, m.CachedTokens, expected, sure) {
+	if of.drift.note(end, p.entry.Stamp, m.CachedTokens) {
 		v.drop, of.misses = math.MaxUint64, 0 // nothing is left that was used before the row
 	}
 	v.drifts = of.drift.found()
 	return v
 }
 
-// sure returns how many tokens were in what the index held of a prompt, at least: the rest of it, less than a block
-// among it, has no more tokens than bytes. It is 0 of a prompt with media, and where a report may be missing.
-func (p *placement) sure(m messages.ReportedPrompt) int {
-	if m.Media > 0 || !m.CachedKnown {
-		return 0
+// count notes in the index how many tokens the lead of a prompt has, if the server has found it, and how many all of it
+// has. What follows on a prompt begins with that, but for the rest that is no whole block. What was cached of a lead is
+// what it has in common with another prompt. It is no less than its tokens, but for a part of a block of the server,
+// and more if the server has more of the prompt than the index knows. So fewer count at once, and more little by
+// little.
+func (a *audits) count(index *blockindex.Index, p *placement, m messages.ReportedPrompt, found bool) {
+	if m.Media > 0 || m.PromptTokens == 0 {
+		return
 	}
-	held := p.expected.blocks
-	return min(max(m.PromptTokens-(p.prompt.Blocks.Len()+1-held)*mostPerBlock, 0), held*mostPerBlock)
+	note := func(blocks, tokens int) {
+		index.Count(p.endpoint.Slot, p.prompt, blocks, func(noted int) int {
+			if noted == 0 || tokens < noted {
+				return tokens
+			}
+			return noted + (tokens-noted)/4
+		})
+	}
+	if found {
+		note(p.lead.blocks(), m.CachedTokens)
+	}
+	if p.lead.blocks() < p.prompt.Blocks.Len() {
+		note(p.prompt.Blocks.Len(), m.PromptTokens)
+	}
 }
 
 // reported notes in what form an answer reports cached tokens. It returns whether the answer does.
@@ -268,30 +290,39 @@ func divisor(a, b int) int {
 	return a
 }
 
-// hit notes a hit, with so many tokens of each block. One on what was used before the first miss of the row ends it.
-// If that was used before what was missed, too, that was not evicted, but has few tokens.
-func (of *audit) hit(p *placement, each float64) {
-	of.learn(each)
-	if of.misses == 0 || p.expected.used >= of.first {
+// hit notes a hit. One on what was used before the first miss of the row ends it. If that was used before what was
+// missed, too, that was not evicted, but has few tokens.
+func (of *audit) hit(s span) {
+	of.learn(s.perBlock())
+	if of.misses == 0 || s.proven >= of.first {
 		return
 	}
-	if of.misses = 0; p.expected.used < of.newest {
+	if of.misses = 0; s.proven < of.newest {
 		of.learn(min(of.missed, of.perBlock))
 	}
 }
 
-// miss notes a miss, with so many tokens of each block. One of what was used since the first miss of the row is none:
-// the server has computed it since then, and it has few tokens.
-func (of *audit) miss(p *placement, each float64) {
-	if of.misses > 0 && p.expected.used >= of.first {
+// miss notes a miss of a prompt that was placed with that stamp. One of what was used since the first miss of the row
+// is none: the server has computed it since then, and it has few tokens. But if even the fewest possible would do for a
+// miss, then the server has lost that, too, and a row begins anew.
+func (of *audit) miss(s span, stamp uint64, own size) {
+	each, certain := s.perBlock(), 2*s.found < s.sure
+	if certain {
+		each = of.perBlock // it does not say that there are fewer
+	}
+	if of.misses > 0 && s.used >= of.first {
 		of.learn(each)
-		return
+		s.expected = s.blocks * leastPerBlock
+		if !certain && !s.lost(own) {
+			return
+		}
+		of.misses = 0
 	}
 	if of.misses++; of.misses == 1 {
-		of.first, of.newest, of.answers = p.entry.Stamp, 0, 0
+		of.first, of.newest, of.answers = stamp, 0, 0
 	}
-	if p.expected.used >= of.newest {
-		of.newest, of.missed = p.expected.used, each
+	if s.used >= of.newest {
+		of.newest, of.missed = s.used, each
 	}
 }
 

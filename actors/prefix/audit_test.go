@@ -26,16 +26,17 @@ type server struct {
 	reports bool     // answers have cached tokens
 	omits   bool     // not if there are none
 	tokens  int      // of a block; 0 = blockTokens
+	own     int      // tokens of its own blocks, if those of prompts vary by a quarter; 0 = as those
 	drifts  bool     // it renders each prompt anew behind the first kept blocks, so that it finds no more of it
 	kept    int
 }
 
 // serve answers a prompt. It returns the tokens that were cached.
 func (s *server) serve(blocks []uint64) messages.ReportedPrompt {
-	tokens := cmp.Or(s.tokens, blockTokens)
-	report := messages.ReportedPrompt{API: messages.ChatAPI, PromptTokens: len(blocks)*tokens + 7}
+	report := messages.ReportedPrompt{API: messages.ChatAPI, PromptTokens: s.count(blocks) + 7}
 	if s.reports {
-		report.CachedTokens = s.lead(blocks) * tokens
+		report.CachedTokens = s.count(blocks[:s.lead(blocks)])
+		report.CachedTokens -= report.CachedTokens % max(s.own, 1)
 		report.CachedKnown = report.CachedTokens > 0 || !s.omits
 	}
 	asked := map[uint64]bool{}
@@ -48,6 +49,17 @@ func (s *server) serve(blocks []uint64) messages.ReportedPrompt {
 	}
 	s.holds = s.holds[max(0, len(s.holds)-s.room):]
 	return report
+}
+
+// count returns how many tokens blocks have.
+func (s *server) count(blocks []uint64) (tokens int) {
+	each := cmp.Or(s.tokens, blockTokens)
+	for _, b := range blocks {
+		if tokens += each; s.own > 0 {
+			tokens += int(b>>40)%(each/2+1) - each/4
+		}
+	}
+	return tokens
 }
 
 // lead returns how many lead blocks of a prompt it holds.

@@ -88,14 +88,7 @@ func TestHealthyServerKeepsItsCredit(t *testing.T) {
 				for i := range 1 + chance.IntN(30) {
 					prompt = append(prompt, part{uint64(n+1)<<48 + uint64(i), c.tail})
 				}
-				blocks := make([]uint64, len(prompt))
-				for i, p := range prompt {
-					blocks[i] = p.id
-				}
-				id := messages.RequestID(n + 1)
-				s.place(id, a1, messages.ListOf(blocks...))
-				s.actor.Tell(messages.PromptServed{Request: id, Endpoint: a1})
-				s.actor.Tell(messages.PromptEnded{Request: id, Prompt: c.serve(prompt)})
+				s.sendsParts(messages.RequestID(n+1), &c.engine, prompt)
 			}
 			lost, entered := s.counted("signalbox_prefix_lost_blocks_total"),
 				s.counted("signalbox_prefix_entered_blocks_total")

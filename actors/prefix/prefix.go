@@ -14,7 +14,8 @@ type Prefix struct {
 	index   *blockindex.Index
 	pool    *endpoints.Published
 	metrics *Metrics
-	placed  map[messages.RequestID]placement
+	placed  map[messages.RequestID]*placement
+	spare   []*placement          // to be used again, so that a pick allocates nothing; no request's
 	floors  []uint32              // by slot: the oldest generation that may hold blocks; 0 = none was seen
 	leaving map[uint32]*departure // by slot: the endpoint whose blocks are being cleared
 	audits  audits
@@ -30,7 +31,7 @@ type placement struct {
 	entry    blockindex.Entry
 	stages   []held // where else the prompt stands
 	served   bool   // confirmed by response headers
-	expected expected
+	lead     lead
 }
 
 // held is an entry of a prompt at a stage.
@@ -48,7 +49,7 @@ type departure struct {
 // New returns an incarnation, which is the only writer of the index from now on.
 func New(index *blockindex.Index, pool *endpoints.Published, metrics *Metrics) *Prefix {
 	return &Prefix{
-		index: index, pool: pool, metrics: metrics, placed: map[messages.RequestID]placement{},
+		index: index, pool: pool, metrics: metrics, placed: map[messages.RequestID]*placement{},
 		leaving: map[uint32]*departure{}, audits: newAudits(),
 	}
 }
@@ -81,8 +82,9 @@ func (p *Prefix) onPromptPlaced(m messages.PromptPlaced) {
 	}
 	p.index.Resize(m.Capacity)
 	prompt := blockindex.Prompt{Model: m.Model, Salt: m.Salt, Blocks: m.Blocks}
-	placed := placement{endpoint: m.Endpoint, prompt: prompt}
-	p.enter(&placed)
+	placed := p.blank()
+	placed.endpoint, placed.prompt = m.Endpoint, prompt
+	p.enter(placed)
 	for _, e := range m.Stages.All() {
 		if p.admits(e) && e != m.Endpoint {
 			placed.stages = append(placed.stages, held{e, p.index.Enter(e.Slot, prompt)})
@@ -98,7 +100,6 @@ func (p *Prefix) onPromptServed(m messages.PromptServed) {
 	}
 	if placed.endpoint == m.Endpoint && p.admits(m.Endpoint) {
 		placed.served = true
-		p.placed[m.Request] = placed
 		return
 	}
 	if !p.admits(m.Endpoint) {
@@ -108,13 +109,32 @@ func (p *Prefix) onPromptServed(m messages.PromptServed) {
 	p.remove(placed.prompt, held{placed.endpoint, placed.entry})
 	p.audits.ended(placed.endpoint.Slot, placed.prompt, placed.entry)
 	placed.endpoint, placed.served = m.Endpoint, true
-	p.enter(&placed)
-	p.placed[m.Request] = placed
+	p.enter(placed)
+}
+
+// blank returns a placement of no request.
+func (p *Prefix) blank() *placement {
+	if len(p.spare) == 0 {
+		return new(placement)
+	}
+	last := len(p.spare) - 1
+	blank := p.spare[last]
+	p.spare = p.spare[:last]
+	return blank
+}
+
+// forget forgets a request.
+func (p *Prefix) forget(id messages.RequestID) {
+	if placed := p.placed[id]; placed != nil {
+		delete(p.placed, id)
+		*placed = placement{stages: placed.stages[:0]}
+		p.spare = append(p.spare, placed)
+	}
 }
 
 // enter enters the prompt of a placement for its endpoint.
 func (p *Prefix) enter(at *placement) {
-	at.expected = p.audits.expect(p.index, at.endpoint, at.prompt)
+	at.lead = p.audits.expect(p.index, at.endpoint, at.prompt)
 	at.entry = p.index.Enter(at.endpoint.Slot, at.prompt)
 	p.audits.entered(at.endpoint.Slot, at.prompt, at.entry)
 }
@@ -128,10 +148,10 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 	}
 	if p.admits(placed.endpoint) {
 		used := p.index.Refresh(placed.endpoint.Slot, placed.prompt, placed.entry)
-		p.audit(&placed, m.Prompt, used)
+		p.audit(placed, m.Prompt, used)
 	}
 	p.audits.ended(placed.endpoint.Slot, placed.prompt, placed.entry)
-	delete(p.placed, m.Request)
+	p.forget(m.Request)
 }
 
 // audit compares what the index held of a prompt with what its server reports, and drops what the server has lost. The
@@ -139,6 +159,7 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 func (p *Prefix) audit(of *placement, m messages.ReportedPrompt, used uint64) {
 	endpoint := p.pool.Snapshot().ByID(of.endpoint)
 	verdict := p.audits.judge(of, m, blockTokens(endpoint))
+	p.audits.count(p.index, of, m, verdict.found)
 	found := endpoints.Audited{Drifts: verdict.drifts}
 	if verdict.judged {
 		found.PredictedTokens, found.ReportedTokens = uint64(verdict.predicted), uint64(verdict.reported)
@@ -234,12 +255,12 @@ func (p *Prefix) withdraw(id messages.RequestID) {
 	if !ok {
 		return
 	}
-	delete(p.placed, id)
 	p.audits.ended(placed.endpoint.Slot, placed.prompt, placed.entry)
 	p.remove(placed.prompt, held{placed.endpoint, placed.entry})
 	for _, s := range placed.stages {
 		p.remove(placed.prompt, s)
 	}
+	p.forget(id)
 }
 
 // remove takes a request's own blocks out of the index at one endpoint.

@@ -194,7 +194,7 @@ func (x *Index) Withdraw(slot uint32, p Prompt, e Entry) (withdrawn int) {
 		if n == 0 {
 			continue // it was evicted
 		}
-		if l.nodes[n].stamp != e.Stamp {
+		if l.nodes[n].use.stamp() != e.Stamp {
 			break
 		}
 		x.forget(slot, n)
@@ -227,9 +227,15 @@ func (x *Index) ClearSome(slot uint32, most int) (forgotten int) {
 	return forgotten
 }
 
-// Lead calls yield with the key of each lead block of a prompt that an endpoint holds, and with the stamp of its last
-// use, until yield returns false. Stamps rise with each Enter.
-func (x *Index) Lead(slot uint32, p Prompt, yield func(key, stamp uint64) bool) {
+// Block is what the index holds of a block of a prompt for an endpoint.
+type Block struct {
+	Key    uint64
+	Stamp  uint64 // of its last use; stamps rise with each Enter, and never rise along a prompt
+	Tokens int    // of the prompt up to the end of the block, as Count has noted; 0 = it is not known
+}
+
+// Lead calls yield with each lead block of a prompt that an endpoint holds, until yield returns false.
+func (x *Index) Lead(slot uint32, p Prompt, yield func(Block) bool) {
 	if int(slot) >= len(x.slots) {
 		return
 	}
@@ -237,9 +243,21 @@ func (x *Index) Lead(slot uint32, p Prompt, yield func(key, stamp uint64) bool) 
 	for i := range p.Blocks.Len() {
 		k := key(root, p.Blocks.At(i))
 		n := l.find(k)
-		if n == 0 || !yield(k, l.nodes[n].stamp) {
+		if n == 0 || !yield(Block{k, l.nodes[n].use.stamp(), l.nodes[n].use.tokens()}) {
 			return
 		}
+	}
+}
+
+// Count notes how many tokens so many lead blocks of a prompt have, of which count gets what was noted before. It is
+// forgotten with the last of these blocks, and does nothing if the endpoint does not hold that.
+func (x *Index) Count(slot uint32, p Prompt, blocks int, count func(noted int) int) {
+	if int(slot) >= len(x.slots) || blocks < 1 {
+		return
+	}
+	l := &x.slots[slot]
+	if n := l.find(key(p.root(), p.Blocks.At(blocks-1))); n != 0 {
+		l.nodes[n].use = l.nodes[n].use.counting(count(l.nodes[n].use.tokens()))
 	}
 }
 
@@ -257,7 +275,7 @@ func (x *Index) Disuse(slot uint32, stamp uint64) (forgotten int) {
 		return 0
 	}
 	l := &x.slots[slot]
-	for l.size > 0 && l.nodes[l.oldest()].stamp <= stamp {
+	for l.size > 0 && l.nodes[l.oldest()].use.stamp() <= stamp {
 		x.forget(slot, l.oldest())
 		forgotten++
 	}

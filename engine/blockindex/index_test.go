@@ -134,10 +134,10 @@ func TestRefresh(t *testing.T) {
 			index.Enter(0, chain(r, nil, length))
 		}
 		stamp := index.Refresh(0, first, e)
-		index.Lead(0, first, func(_, used uint64) bool {
-			if used != stamp {
-				t.Errorf("with %d blocks between, one was last used by stamp %d, Refresh says %d", others*length, used,
-					stamp)
+		index.Lead(0, first, func(b blockindex.Block) bool {
+			if b.Stamp != stamp {
+				t.Errorf("with %d blocks between, one was last used by stamp %d, Refresh says %d", others*length,
+					b.Stamp, stamp)
 			}
 			return true
 		})
@@ -224,8 +224,8 @@ func TestDisuse(t *testing.T) {
 	first := x.Enter(0, one)
 	second := x.Enter(0, two)
 	stamps := func(p blockindex.Prompt) (list []uint64) {
-		x.Lead(0, p, func(_, stamp uint64) bool {
-			list = append(list, stamp)
+		x.Lead(0, p, func(b blockindex.Block) bool {
+			list = append(list, b.Stamp)
 			return true
 		})
 		return list
@@ -234,8 +234,8 @@ func TestDisuse(t *testing.T) {
 		t.Errorf("stamps %v, want %v", got, want)
 	}
 	var keys []uint64
-	x.Lead(0, two, func(key, _ uint64) bool {
-		keys = append(keys, key)
+	x.Lead(0, two, func(b blockindex.Block) bool {
+		keys = append(keys, b.Key)
 		return len(keys) < 3
 	})
 	if len(keys) != 3 || two.Key(second) != keys[2] || one.Key(blockindex.Entry{From: 3, To: 3}) != 0 {
@@ -254,6 +254,44 @@ func TestDisuse(t *testing.T) {
 	}
 	if stats := x.Stats(); stats.Held != 0 || stats.Blocks != 0 || stats.Forgotten != 5 {
 		t.Errorf("stats %+v", stats)
+	}
+}
+
+// What is noted of a block stays through its uses, and goes with it.
+func TestCount(t *testing.T) {
+	x := blockindex.NewIndex(3)
+	one := blockindex.Prompt{Model: "m", Blocks: messages.ListOf[uint64](1, 2, 3)}
+	count := func(slot uint32, p blockindex.Prompt, blocks, tokens int) (was int) {
+		was = -1
+		x.Count(slot, p, blocks, func(noted int) int { was = noted; return tokens })
+		return was
+	}
+	tokens := func() (list []int) {
+		x.Lead(0, one, func(b blockindex.Block) bool {
+			list = append(list, b.Tokens)
+			return true
+		})
+		return list
+	}
+	first := x.Enter(0, one)
+	for _, c := range []struct{ blocks, tokens, was int }{
+		{2, 130, 0}, {2, 120, 130}, {3, 1 << 30, 0}, {3, 200, 1<<24 - 1}, {1, -1, 0}, {0, 7, -1},
+	} {
+		if was := count(0, one, c.blocks, c.tokens); was != c.was {
+			t.Errorf("%d blocks had %d tokens before they had %d, want %d", c.blocks, was, c.tokens, c.was)
+		}
+	}
+	again := x.Enter(0, one)
+	if got := tokens(); !slices.Equal(got, []int{0, 120, 200}) || again.Stamp != first.Stamp+1 {
+		t.Errorf("after another use %v, stamp %d after %d", got, again.Stamp, first.Stamp)
+	}
+	x.Enter(0, blockindex.Prompt{Model: "m", Blocks: messages.ListOf[uint64](9)})
+	if was := count(0, one, 3, 1); was != -1 {
+		t.Errorf("a block that is not held has %d tokens", was)
+	}
+	x.Enter(0, one)
+	if got := tokens(); !slices.Equal(got, []int{0, 120, 0}) || count(5, one, 1, 1) != -1 {
+		t.Errorf("once the last block is back, %v", got)
 	}
 }
 

@@ -24,8 +24,22 @@ func (b bucket) tag() uint32               { return uint32(b >> 32) }
 
 type node struct {
 	key        uint64
-	stamp      uint64 // Index.stamp at the last use
+	use        use
 	prev, next uint32
+}
+
+// use is Index.stamp at the last use of a block, and in the low tokenBits how many tokens a prompt has up to the end of
+// the block; 0 = that is not known. Both share a word because nodes are most of the memory of an endpoint. Stamps last
+// for three years of ten thousand uses a second.
+type use uint64
+
+const tokenBits = 24
+
+func (u use) stamp() uint64       { return uint64(u >> tokenBits) }
+func (u use) tokens() int         { return int(u & (1<<tokenBits - 1)) }
+func (u use) at(stamp uint64) use { return use(stamp<<tokenBits) | u&(1<<tokenBits-1) }
+func (u use) counting(tokens int) use {
+	return use(u.stamp()<<tokenBits) | use(min(max(tokens, 0), 1<<tokenBits-1))
 }
 
 const (
@@ -66,7 +80,7 @@ func (l *lru) insert(key, stamp uint64, pos uint32) uint32 {
 	} else {
 		l.free = l.nodes[n].next
 	}
-	l.nodes[n] = node{key: key, stamp: stamp}
+	l.nodes[n] = node{key: key, use: use(0).at(stamp)}
 	l.link(n, pos)
 	l.buckets[l.bucket(key)] = bucketOf(key, n)
 	l.size++
@@ -106,7 +120,7 @@ func (l *lru) remove(n uint32) {
 func (l *lru) use(n uint32, stamp uint64) {
 	l.unlink(n)
 	l.link(n, 0)
-	l.nodes[n].stamp = stamp
+	l.nodes[n].use = l.nodes[n].use.at(stamp)
 }
 
 // oldest returns the least recently used node; 0 = none.
