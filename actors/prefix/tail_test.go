@@ -17,8 +17,6 @@ type sessions struct {
 	silent      bool        // answers are not seen
 }
 
-const others = 10000
-
 // newSessions has the server and the index hold all of so many conversations.
 func newSessions(t *testing.T, shared, own, talks int, server server) *sessions {
 	s := &sessions{audited: newAudited(t, server, 0), shared: shared, own: own, more: map[int]int{}}
@@ -32,14 +30,12 @@ func newSessions(t *testing.T, shared, own, talks int, server server) *sessions 
 	return s
 }
 
-// prompt returns that of a conversation as it stands. Those from others on have another system prompt.
+// prompt returns that of a conversation as it stands.
 func (s *sessions) prompt(n int) (blocks []uint64) {
 	for i := range s.shared + s.own + s.more[n] {
 		b := uint64(i + 1)
 		if i >= s.shared {
 			b += uint64(n+1) << 32
-		} else if n >= others {
-			b += others << 40
 		}
 		b *= 0x9e3779b97f4a7c15
 		blocks = append(blocks, b^b>>32)
@@ -203,30 +199,6 @@ func TestLossAfterTheFirstMissIsNoticed(t *testing.T) {
 				turn, wrong, s.held(s.prompt(1010)))
 		}
 	}
-}
-
-// What is found of a prompt of which it is not known how many tokens its beginning has proves the beginning alone, and
-// does not keep others from showing a loss.
-func TestBeginningOfUnknownTokensProvesNothingBehindIt(t *testing.T) {
-	s := newSessions(t, 40, 20, 30, server{room: 1 << 20, reports: true, own: 16})
-	const count = 60 // so that the others are older than to tell of drift
-	s.silent = true
-	for n := range count {
-		s.asks(others + n)
-	}
-	s.silent = false
-	for n := range count {
-		s.asks(others + n)
-	}
-	s.server.holds = nil
-	for n := range 20 {
-		s.asks(n)
-		s.asks(others + n)
-		if wrong, _ := s.wrong(); wrong == 0 {
-			return
-		}
-	}
-	t.Error("after 20 answers to what is lost, and as many to others, there is wrong credit")
 }
 
 // Of prompts that part from one another at many places all is found, and stays.
