@@ -22,7 +22,7 @@ func byParser(page []byte, of *engine) (got [quantities]float64, ok bool) {
 		return got, false
 	}
 	var sums [quantities]tally
-	for _, se := range slices.Concat(process, of.series) {
+	for _, se := range slices.Concat(common, of.series) {
 		if se.tells == lora {
 			continue
 		}

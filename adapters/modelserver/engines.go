@@ -48,7 +48,6 @@ var engines = [...]engine{
 		{name: "vllm:gpu_cache_usage_perc", tells: kvUsedOlder},
 		{name: "vllm:cache_config_info", tells: blockTokens, from: "block_size"},
 		{name: "vllm:cache_config_info", tells: blocks, from: "num_gpu_blocks"},
-		{name: "vllm:engine_sleep_state", tells: awake, only: stateAwake},
 		{name: "vllm:lora_requests_info", tells: lora},
 		{name: "vllm:lora_adapter_loaded", tells: loraLoaded},
 		{name: "vllm:num_gpu_loaded_lora_adapters", tells: loraCount},
@@ -91,8 +90,12 @@ var engines = [...]engine{
 	{"triton", "nv_inference_", []series{{name: "nv_inference_pending_request_count", tells: waiting}}},
 }
 
-// process holds the series that the client library of any engine may add to a page.
-var process = []series{{name: "process_start_time_seconds", tells: startedAt}}
+// common holds the series that count whatever the engine of a page is: what the client library of any engine may add,
+// and whether vLLM sleeps, for which an engine of the configuration that takes vLLM's place has no field.
+var common = []series{
+	{name: "process_start_time_seconds", tells: startedAt},
+	{name: "vllm:engine_sleep_state", tells: awake, only: stateAwake},
+}
 
 // Engine has the series of a kind of model server that is not built in, or that replaces one of the same name. A Series
 // without a metric is one that it does not report.

@@ -124,7 +124,7 @@ func (s *scan) line(line []byte) {
 			s.match(name, line, &s.known.engines[i])
 		}
 	}
-	s.look(name, line, process)
+	s.look(name, line, common)
 }
 
 func (s *scan) match(name, line []byte, e *engine) {

@@ -136,16 +136,16 @@ vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="120"} 1.0
 			`vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="awake"} 0.0
 vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="weights_offloaded"} 1.0
 vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="discard_all"} 0.0
-`, func(r *told) { r.Engine, r.Asleep = "vllm", 1 }},
+`, func(r *told) { r.Asleep = 1 }},
 		"vllm, asleep at level 0, which keeps its memory": {
 			`vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="awake"} 0.0
 vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="weights_offloaded"} 0.0
 vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="discard_all"} 0.0
-`, func(r *told) { r.Engine, r.Asleep = "vllm", 1 }},
+`, func(r *told) { r.Asleep = 1 }},
 		"vllm, the second of two engines is asleep": {
 			`vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="awake"} 1.0
 vllm:engine_sleep_state{engine="1",model_name="m",sleep_state="awake"} 0.0
-`, func(r *told) { r.Engine, r.Asleep = "vllm", 1 }},
+`, func(r *told) { r.Asleep = 1 }},
 		"vllm, a state that is not known": {
 			`vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="dozing"} 0.0
 `, func(*told) {}},
@@ -407,13 +407,15 @@ func TestEnginesOfTheConfiguration(t *testing.T) {
 				}
 				return names
 			}
+			asleep := -1.0
 			if name == "in place of vllm" { // the page has series of sglang first
-				got, err = reading.metrics([]byte("queue 8\n"), messages.EndpointSpec{})
-				c.engine = "vllm"
+				got, err = reading.metrics([]byte("queue 8\nvllm:engine_sleep_state{sleep_state=\"awake\"} 0\n"),
+					messages.EndpointSpec{})
+				c.engine, asleep = "vllm", 1
 			}
 			r := toldBy(messages.Reading{Engine: got.Engine, Numbers: builtInOf(got)})
 			if r.Engine != c.engine || r.Waiting != c.waiting || r.Running != c.running ||
-				r.BlockTokens != c.block || extracted() != c.attributes || err != nil {
+				r.BlockTokens != c.block || r.Asleep != asleep || extracted() != c.attributes || err != nil {
 				t.Errorf("got %+v with attributes %q, %v, want %+v", r, extracted(), err, c)
 			}
 		})

@@ -201,7 +201,7 @@ func TestLastWordIsAskedAgainIfTheProbeIsTaken(t *testing.T) {
 
 // An endpoint that is down is better than none for what a request needs, and worse than none for what it does not.
 func TestOptionalRunDoesWithoutEndpointsThatAreDown(t *testing.T) {
-	const down = "rejected-no-endpoints: every endpoint is ejected, or its newest scrape failed"
+	const down = "rejected-no-endpoints: every endpoint is ejected or asleep, or its newest scrape failed"
 	fail := func(s *scene, places ...int) {
 		for _, i := range places {
 			endpoints.SampleWriter{Endpoint: s.snap.Endpoints[i]}.ScrapeFailed()
@@ -217,6 +217,8 @@ func TestOptionalRunDoesWithoutEndpointsThatAreDown(t *testing.T) {
 		"all fail":               {func(s *scene) { fail(s, 1, 2) }, down},
 		"all are ejected":        {func(s *scene) { s.eject(1, time.Minute); s.eject(2, time.Minute) }, down},
 		"one fails, one ejected": {func(s *scene) { fail(s, 1); s.eject(2, time.Minute) }, down},
+		"all sleep":              {func(s *scene) { s.sleeps(1, 1, 0); s.sleeps(2, 1, 0) }, down},
+		"one sleeps":             {func(s *scene) { s.sleeps(2, 1, 0) }, ""},
 		"ejected and failing":    {func(s *scene) { fail(s, 2); s.eject(2, time.Minute) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,9 +15,9 @@ type unhealthy struct {
 }
 
 // asleep is the status of every endpoint whose newest page is fresh and says that it sleeps. A request would wait there
-// until it wakes, and it would look idle meanwhile, so it is as one that is ejected until the first page that says
-// otherwise, whatever its own status is. If all candidates sleep, one is picked nevertheless: it serves the request
-// when it wakes, and a refusal would not be better.
+// until the endpoint wakes, and the endpoint would look idle meanwhile. So it counts as ejected until the first page
+// that says otherwise, whatever its own status is. If all candidates sleep, one is picked nevertheless: it serves the
+// request when it wakes, and a refusal would serve it no better.
 var asleep = outlier.Asleep()
 
 // probe is kept of each profile run, for the handler says only at the end which run is the primary one.
@@ -59,8 +59,8 @@ func (r *profileRun) dropOutliers(now time.Time) {
 	}
 }
 
-// dropUnusable drops the candidates that are ejected or whose newest scrape failed. It returns false if no other is
-// left: what a request can do without is not asked of an endpoint that is down.
+// dropUnusable drops the candidates that are ejected or asleep, or whose newest scrape failed. It returns false if no
+// other is left: what a request can do without is not asked of an endpoint that is down.
 func (r *profileRun) dropUnusable() bool {
 	left := r.keepIf(func(at int) bool { return r.view.failing[at]&metricsPage == 0 })
 	for _, o := range r.view.outliers {
@@ -75,12 +75,14 @@ func (r *profileRun) dropUnusable() bool {
 	return left > 0
 }
 
-// Ejected reports whether candidate i gets no requests for a while because of failures. All may be ejected.
+// Ejected reports whether candidate i gets no requests for a while, because of failures or because it sleeps. All may
+// be ejected.
 func (in *Input) Ejected(i int) bool {
 	return in.run.view.ejected(in.candidates.place[i])
 }
 
-// Ejected reports whether the endpoint at a place gets no requests for a while because of failures.
+// Ejected reports whether the endpoint at a place gets no requests for a while, because of failures or because it
+// sleeps.
 func (c *Course) Ejected(at int) bool {
 	return c.view.ejected(at)
 }

@@ -83,7 +83,7 @@ func (r *profileRun) profile(
 		return mem, reason, detail
 	}
 	if optional && !r.dropUnusable() {
-		return mem, messages.NoEndpoints, "every endpoint is ejected, or its newest scrape failed"
+		return mem, messages.NoEndpoints, "every endpoint is ejected or asleep, or its newest scrape failed"
 	}
 	r.dropOutliers(now)
 	r.freshen(p.sources)

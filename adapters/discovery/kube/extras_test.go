@@ -440,8 +440,13 @@ func TestInvalidObjectsOfOtherPoolsAreNotNamed(t *testing.T) {
 	}
 	named := func(want string) {
 		t.Helper()
-		if got := <-s.problems; !strings.Contains(got, want) || want == "" && got != "" {
-			t.Errorf("reported %q, want %q and nothing before", got, want)
+		select {
+		case got := <-s.problems:
+			if !strings.Contains(got, want) || want == "" && got != "" {
+				t.Errorf("reported %q, want %q and nothing before", got, want)
+			}
+		case <-time.After(withinTest):
+			t.Fatalf("nothing is reported, want %q", want)
 		}
 	}
 	s.put(poolsPath, "llama", pool("silver"))
