@@ -264,7 +264,7 @@ func penalty(parameters *yaml.Node, given *filters.PrefixCacheAffinity) {
 	}
 	strictyaml.Take(parameters, []string{now})
 	key.Value = now
-	milliseconds := plain(strconv.FormatFloat(given.MaxTTFTPenaltyMs, 'f', -1, 64))
+	milliseconds := float(given.MaxTTFTPenaltyMs, 'f')
 	milliseconds.LineComment = bound.LineComment
 	parameters.Content = append(parameters.Content, key, milliseconds)
 }

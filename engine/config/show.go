@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -427,7 +428,15 @@ func value(v reflect.Value) *yaml.Node {
 	case reflect.Int:
 		return plain(strconv.FormatInt(v.Int(), 10))
 	}
-	return plain(strconv.FormatFloat(v.Float(), 'g', -1, 64))
+	return float(v.Float(), 'g')
+}
+
+// float returns a number in a format of strconv, or as YAML has one without a bound.
+func float(x float64, format byte) *yaml.Node {
+	if math.IsInf(x, 1) {
+		return plain(".inf")
+	}
+	return plain(strconv.FormatFloat(x, format, -1, 64))
 }
 
 // pair is a key of a printed mapping and its value.

@@ -141,6 +141,8 @@ var hardToConvert = []string{
 	head + "plugins:\n- {type: by-label, parameters: {label: a, allowsNoLabel: on}}" + oneProfile("by-label"),
 	head + "plugins:\n- {type: prefix-cache-affinity-filter, parameters: {maxTokensInFlightPenalty: 0x3e8, " +
 		"peakPrefillThroughput: 3_000.5}}" + oneProfile("prefix-cache-affinity-filter"),
+	head + "plugins:\n- {type: prefix-cache-affinity-filter, parameters: {maxTokensInFlightPenalty: 9, " +
+		"peakPrefillThroughput: 1e-320}}" + oneProfile("prefix-cache-affinity-filter"),
 	head + "plugins:\n- {type: prefix-cache-affinity-filter, parameters: {maxTokensInFlightPenalty: 0, " +
 		"maxTTFTPenaltyMs: 7}}" + oneProfile("prefix-cache-affinity-filter"),
 	head + "plugins:\n- {type: openai-parser, parameters: {propagatePriority: yes}}\n" +
