@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -123,17 +124,9 @@ func TestOutlierGaugesSayWhy(t *testing.T) {
 		endpoints.OutlierWriter{Endpoint: e}.SetOutlier(h)
 		es = append(es, e)
 	}
-	pool := endpoints.NewPublished()
-	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(1, es), nil)
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(NewCollector(sys, pool, "pool", time.Second))
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
 	type series struct{ state, endpoint, cause string }
 	got := map[series]float64{}
-	for _, f := range families {
+	for _, f := range familiesOf(t, sys, es) {
 		for _, m := range f.GetMetric() {
 			labels := map[string]string{}
 			for _, l := range m.GetLabel() {
@@ -156,6 +149,20 @@ func TestOutlierGaugesSayWhy(t *testing.T) {
 	}
 }
 
+// familiesOf returns what the page says of a pool of these endpoints.
+func familiesOf(t *testing.T, sys *runtime.System, es []*endpoints.Endpoint) []*dto.MetricFamily {
+	t.Helper()
+	pool := endpoints.NewPublished()
+	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(1, es), nil)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(NewCollector(sys, pool, "pool", time.Second))
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
 // TestSleepGaugeIsOfPagesThatTell: an endpoint whose page says nothing of sleep has no series.
 func TestSleepGaugeIsOfPagesThatTell(t *testing.T) {
 	sys := runtime.New(runtime.Config{Mode: runtime.Stepped, Loops: 1, Start: time.Unix(1_800_000_000, 0)})
@@ -175,16 +182,8 @@ func TestSleepGaugeIsOfPagesThatTell(t *testing.T) {
 		}
 		es = append(es, e)
 	}
-	pool := endpoints.NewPublished()
-	endpoints.Publisher{Published: pool}.Publish(endpoints.NewSnapshot(1, es), nil)
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(NewCollector(sys, pool, "pool", time.Second))
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
 	got := map[string]float64{}
-	for _, f := range families {
+	for _, f := range familiesOf(t, sys, es) {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == "signalbox_endpoint_asleep" {
 				got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()

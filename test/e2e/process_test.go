@@ -181,17 +181,7 @@ func tail(text string, lines int) string {
 // what the machine is late by.
 func eventually(t *testing.T, within time.Duration, what string, holds func() bool) time.Duration {
 	t.Helper()
-	began, late := time.Now(), time.Duration(0)
-	for !holds() {
-		if time.Since(began) > within+2*late {
-			t.Fatalf("not within %v, with the machine late by %v: %s", within, late, what)
-		}
-		const every = 20 * time.Millisecond
-		looked := time.Now()
-		<-time.After(every)
-		late = max(late, time.Since(looked)-every)
-	}
-	return time.Since(began)
+	return lateness.Eventually(t, within, 20*time.Millisecond, what, holds)
 }
 
 // nextPort is below the ports that systems give to clients, and begins somewhere else in each run.

@@ -322,15 +322,5 @@ func eventually(t *testing.T, what string, holds func() bool) time.Duration {
 
 func eventuallyWithin(t *testing.T, limit time.Duration, what string, holds func() bool) time.Duration {
 	t.Helper()
-	began, late := time.Now(), time.Duration(0)
-	for !holds() {
-		if time.Since(began) > limit+2*late {
-			t.Fatalf("waited %v in vain, with the machine late by %v: %s", limit, late, what)
-		}
-		const every = 2 * time.Millisecond
-		looked := time.Now()
-		<-time.After(every)
-		late = max(late, time.Since(looked)-every)
-	}
-	return time.Since(began)
+	return lateness.Eventually(t, limit, 2*time.Millisecond, what, holds)
 }

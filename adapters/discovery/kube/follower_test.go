@@ -160,7 +160,7 @@ func TestPanicOfAReflector(t *testing.T) {
 	s.until("it is fresh", func() bool { return testutil.ToFloat64(s.metrics.age) == 0 })
 }
 
-// A panic of who is told of objectives ends nothing, and the next change is told.
+// A panic of the function that is told of objectives ends nothing, and it is told of the next change.
 func TestPanicOfWhoIsTold(t *testing.T) {
 	s := newScene(t, inPool())
 	x, calls := &told{}, 0

@@ -57,3 +57,19 @@ func (w *Watch) Within(t testing.TB, what string, took, promised time.Duration) 
 		t.Errorf("%s: it took %v, want %v at most", what, took, limit)
 	}
 }
+
+// Eventually checks every so often until the condition holds. It fails the test if it does not within a time, and twice
+// the longest overshoot, and returns how long it took.
+func Eventually(t testing.TB, within, every time.Duration, what string, holds func() bool) time.Duration {
+	t.Helper()
+	began, longest := time.Now(), time.Duration(0)
+	for !holds() {
+		if time.Since(began) > within+2*longest {
+			t.Fatalf("waited %v in vain, with the machine late by %v: %s", within, longest, what)
+		}
+		looked := time.Now()
+		<-time.After(every)
+		longest = max(longest, time.Since(looked)-every)
+	}
+	return time.Since(began)
+}
