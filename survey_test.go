@@ -57,14 +57,10 @@ func labelOf(m *dto.Metric, label string) string {
 func TestSaturationIsShownByStage(t *testing.T) {
 	s := newStand(t, 1)
 	const saturation, stale = "llm_d_epp_flow_control_pool_saturation", "llm_d_epp_flow_control_stale_endpoints"
-	if got := s.shown(saturation, "stage"); len(got) == 0 {
-		t.Error("no saturation by the detector of the default configuration")
-	}
-	s.bring(2, "")
 	if got := s.shown(saturation, "stage"); len(got) != 0 {
 		t.Errorf("saturation %v without a detector", got)
 	}
-	s.bring(3, `featureGates: [flowControl]
+	s.bring(2, `featureGates: [flowControl]
 flowControl: {saturationDetector: {pluginRef: utilization-detector}}
 `)
 	for name, c := range map[string]struct {

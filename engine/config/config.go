@@ -162,35 +162,45 @@ type Series struct {
 	Labels map[string]string // that a sample must have, with these values
 }
 
-// builtIn is the default configuration. It ends in the section flowControl. While there is no server, requests wait for
-// less time than for their turn: for servers that start again, and not for those that have no end in sight.
+// builtIn is the configuration without a file. It ends in the list of plugins.
 const builtIn = `apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
-featureGates: [flowControl]
-plugins:
-- type: queue-scorer
-- type: kv-cache-utilization-scorer
-- {type: prefix-cache-scorer, parameters: {yieldAboveRequests: 8}}
-- type: metrics-data-source
-- type: core-metrics-extractor
-- type: round-robin-fairness-policy
 schedulingProfiles:
 - name: default
   plugins:
   - {pluginRef: queue-scorer, weight: 2}
   - {pluginRef: kv-cache-utilization-scorer, weight: 2}
   - {pluginRef: prefix-cache-scorer, weight: 3}
+plugins:
+- type: queue-scorer
+- type: kv-cache-utilization-scorer
+- {type: prefix-cache-scorer, parameters: {yieldAboveRequests: 8}}
+- type: metrics-data-source
+- type: core-metrics-extractor
+`
+
+// builtInQueueing continues builtIn where the command line turns flow control on. While there is no server, requests
+// wait for less time than for their turn: for servers that start again, and not for those that have no end in sight.
+const builtInQueueing = `- type: round-robin-fairness-policy
 flowControl:
   noEndpointRequestTTL: 10s
   defaultPriorityBand: {fairnessPolicyRef: round-robin-fairness-policy}
   defaultNegativePriorityBand: {fairnessPolicyRef: round-robin-fairness-policy}
 `
 
+// withoutFile returns the configuration that holds without a file, as a file.
+func withoutFile(defaults Settings) []byte {
+	if flowControl(defaults.Gates) {
+		return []byte(builtIn + builtInQueueing)
+	}
+	return []byte(builtIn)
+}
+
 // Default returns the configuration that holds without a file: queue-scorer with weight 2, kv-cache-utilization-scorer
-// with 2, prefix-cache-scorer with 3, and requests that wait while servers are full, as learning-detector says, flow by
-// flow in turn. The error is a *strictyaml.Error, and nil unless the settings are wrong.
+// with 2, and prefix-cache-scorer with 3. With the feature gate flowControl on, requests wait while servers are full, as
+// learning-detector says, flow by flow in turn. The error is a *strictyaml.Error, and nil unless the settings are wrong.
 func Default(defaults Settings) (*Config, error) {
-	c, err := Load([]byte(builtIn), defaults)
+	c, err := Load(withoutFile(defaults), defaults)
 	if err == nil && defaults.Wait > 0 && c.Queueing != nil {
 		c.Queueing.WaitAtMost(defaults.Wait)
 	}
@@ -198,7 +208,7 @@ func Default(defaults Settings) (*Config, error) {
 }
 
 // ShowDefault returns what Show returns of the configuration that holds without a file.
-func ShowDefault(defaults Settings) ([]byte, error) { return Show([]byte(builtIn), defaults) }
+func ShowDefault(defaults Settings) ([]byte, error) { return Show(withoutFile(defaults), defaults) }
 
 // Load reads a configuration file, YAML or JSON. An empty file is a problem, because it may have been truncated, and
 // would otherwise silently replace a configuration by the default. The error is a *strictyaml.Error with every problem.

@@ -268,8 +268,10 @@ func TestLoadDefaults(t *testing.T) {
 	}
 	readsThese(t, got.Plan, []attributes.Attribute{
 		attributes.QueuedRequests, attributes.KVCacheUsage, attributes.PrefixBlocks, attributes.InflightRequests,
-		attributes.InflightTokens, attributes.WindowRequests, attributes.WaitingRequests, attributes.RunningRequests,
 	}, nil)
+	if got.Queueing != nil || got.Plan.Gated() {
+		t.Errorf("requests wait in the picker: %+v", got.Queueing)
+	}
 	if fmt.Sprint(got.Parsers) != "[openai-parser anthropic-parser vllmhttp-parser]" || got.Models.Enabled ||
 		got.Metrics.Path != "/metrics" || len(got.EngineLabelKeys) != 2 ||
 		len(got.Warnings) > 0 {
@@ -277,14 +279,15 @@ func TestLoadDefaults(t *testing.T) {
 	}
 }
 
-// Without a file requests wait where there is no room, flow by flow in turn, as long as the command line says.
+// Without a file, and with the feature gate, requests wait where there is no room, flow by flow in turn, as long as the
+// command line says.
 func TestDefaultHasRequestsWait(t *testing.T) {
 	for wait, want := range map[time.Duration][2]time.Duration{ // for a turn, and for an endpoint
 		0:           {time.Minute, 10 * time.Second},
 		time.Hour:   {time.Hour, 10 * time.Second},
 		time.Second: {time.Second, time.Second},
 	} {
-		got, err := Default(Settings{Destinations: 1, Wait: wait})
+		got, err := Default(Settings{Destinations: 1, Wait: wait, Gates: []string{"flowControl=false", "flowControl"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -149,11 +149,18 @@ func (l *loader) gates(list []string) {
 			l.Fail(item("featureGates", i), "%v", err)
 		}
 	}
-	for _, gate := range slices.Concat(list, l.defaults.Gates) {
+	l.gated = flowControl(slices.Concat(list, l.defaults.Gates))
+}
+
+// flowControl returns whether these feature gates, of which the last counts, turn flow control on.
+func flowControl(gates []string) bool {
+	on := false
+	for _, gate := range gates {
 		if name, value, _ := strings.Cut(gate, "="); name == "flowControl" {
-			l.gated = value != "false"
+			on = value != "false"
 		}
 	}
+	return on
 }
 
 // CheckGate returns what is wrong with a feature gate: its name alone, or with =true or =false.

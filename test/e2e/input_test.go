@@ -150,15 +150,18 @@ plugins:
 - type: prefix-cache-scorer
 `
 
-// TestEnvoyWithoutEndpoints: without flow control requests are refused while there is no server. By default they wait
-// for a while, and are served by one that comes meanwhile.
+// waiting turns flow control on without a configuration file.
+const waiting = "--feature-gates=flowControl"
+
+// TestEnvoyWithoutEndpoints: by default requests are refused while there is no server. With flow control they wait for a
+// while, and are served by one that comes meanwhile.
 func TestEnvoyWithoutEndpoints(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags []string
 		waits bool
 	}{
-		"by default":           {[]string{"--queue-timeout", "1s"}, true},
-		"without flow control": {[]string{"--config-text", ungated}, false},
+		"by default":        {nil, false},
+		"with flow control": {[]string{waiting, "--queue-timeout", "1s"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			servers := simulated(t, 2, quick...)
@@ -187,7 +190,7 @@ func TestEnvoyWithoutEndpoints(t *testing.T) {
 // TestEnvoyWaitsForEndpoints: what waits for a server is served by the first that comes.
 func TestEnvoyWaitsForEndpoints(t *testing.T) {
 	servers := simulated(t, 2, quick...)
-	s := startStack(t, servers)
+	s := startStack(t, servers, waiting)
 	s.picker.setEndpoints(t, nil)
 	s.picker.pooled(t, 0)
 	answers := make(chan answer, 1)

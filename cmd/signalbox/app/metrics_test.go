@@ -169,7 +169,7 @@ var (
 
 func TestMetricsHaveTheReferencesNames(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	tr, end := quietTree(t, io.Discard)
+	tr, end := quietTree(t, io.Discard, "--feature-gates", "flowControl")
 	defer end()
 	endpoints.SampleWriter{
 		Endpoint: tr.picker.Pool().Snapshot().Endpoints[0],

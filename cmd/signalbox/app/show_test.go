@@ -48,11 +48,11 @@ func TestConfigShowAndDiff(t *testing.T) {
 	}
 }
 
-// What is shown without a file is a file to the same effect, with flow control on.
+// What is shown without a file is a file to the same effect.
 func TestConfigShowWithoutAFile(t *testing.T) {
 	shown, err := ran(t, "", "config", "show")
-	if err != nil || !strings.Contains(shown, "flowControl=true") || !strings.Contains(shown, "learning-detector") ||
-		!strings.Contains(shown, "noEndpointRequestTTL: 10s") {
+	if err != nil || !strings.Contains(shown, "flowControl=false") || strings.Contains(shown, "learning-detector") ||
+		!strings.Contains(shown, "yieldAboveRequests: 8") {
 		t.Errorf("%v\n%s", err, shown)
 	}
 	if again, err := ran(t, shown, "config", "show", "-"); err != nil || again != shown {
