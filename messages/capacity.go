@@ -164,7 +164,7 @@ type ReclaimDue struct {
 	Round uint64 // of revocations, from 1
 }
 
-// TurnOverdue is sent by the timer of capacity: the answer to a turn may be overdue.
+// TurnOverdue is sent by the timer of capacity: the answer to a turn may be overdue, or none comes any more.
 //
 //	From:  capacity, to itself
 //	To:    capacity

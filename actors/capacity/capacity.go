@@ -14,6 +14,7 @@
 package capacity
 
 import (
+	"maps"
 	"math"
 	"time"
 
@@ -23,7 +24,8 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// turnWithin is how long the answer to a turn may take. It covers the time that a pick may take, and the way there.
+// turnWithin is how long the line waits for the answer to a turn. It covers the time that a pick may take, and the way
+// there.
 const turnWithin = 2 * time.Second
 
 // Deps is what the actor works with.
@@ -42,7 +44,8 @@ type Capacity struct {
 	line   flow.LineWriter
 	queues *flow.Queues
 	turn   turn
-	full   map[flow.Class]failure // classes for which a turn has failed since room changed: the newest such turn
+	late   map[messages.RequestID]lateTurn // of requests that have not answered in time, and neither wait nor try
+	full   map[flow.Class]failure          // classes for which a turn has failed since room changed: the newest such turn
 	drain  drain
 
 	ceilings ceilings
@@ -59,11 +62,17 @@ type turn struct {
 	timer   runtime.Timer
 }
 
+// lateTurn is a turn that was taken back.
+type lateTurn struct {
+	number uint64
+	entry  *flow.Entry
+}
+
 // New returns an incarnation, at which nothing waits.
 func New(deps Deps) *Capacity {
 	a := &Capacity{
 		deps: deps, line: flow.LineWriter{Line: deps.Line}, queues: flow.New(*deps.Settings()),
-		full:     map[flow.Class]failure{},
+		late: map[messages.RequestID]lateTurn{}, full: map[flow.Class]failure{},
 		ceilings: ceilings{CeilingsWriter: flow.CeilingsWriter{Ceilings: deps.Ceilings}},
 		places:   places{free: map[messages.EndpointID]int{}},
 		reclaim:  newReclaiming(),
@@ -114,7 +123,7 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 	case messages.ReclaimDue:
 		a.onReclaimDue(m)
 	case messages.TurnOverdue:
-		a.onTurnOverdue(m)
+		a.onTurnOverdue(ctx, m)
 	}
 	a.hand = nil
 	a.limit(ctx)
@@ -163,26 +172,45 @@ func (a *Capacity) onMemoryRequested(m messages.MemoryRequested) {
 }
 
 func (a *Capacity) onWaitEnded(m messages.WaitEnded) {
-	if e := a.turn.entry; e != nil && e.Request == m.Request {
+	e, late := a.tried(m.Request)
+	switch {
+	case e == nil:
+		a.queues.Remove(m.Request)
+		return
+	case !late:
 		a.answered()
-		if m.Endpoint != (messages.EndpointID{}) {
-			a.drain.dispatched()
-		}
-		a.places.taken(m.Endpoint)
+	}
+	if m.Endpoint == (messages.EndpointID{}) {
+		a.queues.Undo(e) // its turn came to nothing
 		return
 	}
-	a.queues.Remove(m.Request)
+	a.drain.dispatched()
+	a.places.taken(m.Endpoint)
+}
+
+// tried returns the entry of a request that answers to its turn, which may be late; nil = it has none. One that was
+// late is so no more.
+func (a *Capacity) tried(id messages.RequestID) (e *flow.Entry, late bool) {
+	if e = a.turn.entry; e != nil && e.Request == id {
+		return e, false
+	}
+	l, late := a.late[id]
+	delete(a.late, id)
+	return l.entry, late
 }
 
 func (a *Capacity) onTurnFailed(ctx runtime.Context[messages.CapacityMsg], m messages.TurnFailed) {
-	e := a.turn.entry
-	if e == nil || e.Request != m.Request { // it was given up, or an earlier incarnation gave the turn
+	e, late := a.tried(m.Request)
+	if e == nil { // an earlier incarnation gave the turn
 		m.Cycle.Tell(messages.Evicted{Reason: messages.Internal})
 		return
 	}
 	a.deps.Metrics.failed.Inc()
+	if !late {
+		defer a.answered()
+	}
 	if a.line.Closed() {
-		a.answered()
+		a.queues.Undo(e)
 		m.Cycle.Tell(closing)
 		return
 	}
@@ -191,12 +219,11 @@ func (a *Capacity) onTurnFailed(ctx runtime.Context[messages.CapacityMsg], m mes
 	}
 	crowded := e.Crowds() && !a.queues.Floored() // at its turn: the others of its flow may have left
 	a.queues.Return(e)
-	if !a.turn.changed {
+	if !late && !a.turn.changed {
 		a.full[e.Class] = failure{a.rank(e), crowded}
 		clear(a.places.free)
 		a.reclaimFor(ctx, e, m.Lacking)
 	}
-	a.answered()
 }
 
 // failure is a turn that has failed.
@@ -243,12 +270,18 @@ func (a *Capacity) onLineClosed() {
 	}
 }
 
-// onTurnOverdue gives a turn up whose request has not answered: its loop hangs. The deadline of the request answers it.
-func (a *Capacity) onTurnOverdue(m messages.TurnOverdue) {
-	if a.turn.entry != nil && m.Turn == a.turn.number {
+// onTurnOverdue has others go on while a request has not answered: its loop hangs. It may still be picked for, or come
+// back to its former place. Until then it has no other turn, or those of one loop would hold up the line again and
+// again. If its time is over and it has not answered, no answer comes.
+func (a *Capacity) onTurnOverdue(ctx runtime.Context[messages.CapacityMsg], m messages.TurnOverdue) {
+	if e := a.turn.entry; e != nil && m.Turn == a.turn.number {
 		a.deps.Metrics.overdue.Inc()
+		a.late[e.Request] = lateTurn{m.Turn, e}
 		a.answered()
+		ctx.After(e.Deadline.Sub(ctx.Now())+turnWithin, m)
+		return
 	}
+	maps.DeleteFunc(a.late, func(_ messages.RequestID, l lateTurn) bool { return l.number == m.Turn })
 }
 
 // answered ends the turn.
@@ -290,7 +323,7 @@ func (a *Capacity) next(ctx runtime.Context[messages.CapacityMsg]) {
 // count says in the line how many requests wait or try. While there are none, no message tells that room has
 // changed, so no class is known to be full.
 func (a *Capacity) count() {
-	n := a.queues.Total().Requests
+	n := a.queues.Total().Requests + int64(len(a.late))
 	if a.turn.entry != nil {
 		n++
 	}
@@ -301,8 +334,8 @@ func (a *Capacity) count() {
 	a.line.Set(n)
 }
 
-// Stopped answers all requests that wait. The one that is trying needs no answer: either it is picked for, or
-// TurnFailed finds that it is not known.
+// Stopped answers all requests that wait. One that has a turn needs no answer: either it is picked for, or TurnFailed
+// finds that it is not known.
 func (a *Capacity) Stopped(runtime.Context[messages.CapacityMsg]) {
 	failed := messages.Evicted{Reason: messages.Internal}
 	if a.hand != nil {

@@ -120,7 +120,7 @@ func TestTurnsComeOneByOne(t *testing.T) {
 		s.asks(id+1, tenant([]string{"a", "b"}[id/3]), 0)
 	}
 	s.turn(1)
-	s.actor.Tell(messages.WaitEnded{Request: 1})
+	s.actor.Tell(messages.WaitEnded{Request: 1, Endpoint: place(1)})
 	s.turn(4) // b's, which has had none
 	s.actor.Tell(messages.TurnFailed{Request: 4, Cycle: s.cycles[4]})
 	s.turn(0)

@@ -79,9 +79,9 @@ func TestLeastShareGoesBeyondTheCeiling(t *testing.T) {
 		s.asks(messages.RequestID(id+1), at(priority), 7)
 	}
 	s.turn(1)
-	s.actor.Tell(messages.WaitEnded{Request: 1})
+	s.actor.Tell(messages.WaitEnded{Request: 1, Endpoint: place(1)})
 	s.turn(2)
-	s.actor.Tell(messages.WaitEnded{Request: 2})
+	s.actor.Tell(messages.WaitEnded{Request: 2, Endpoint: place(1)})
 	s.asks(4, at(1), 7)
 	told := s.cycles[3].Told()
 	if d, ok := told[len(told)-1].(messages.Dispatched); !ok || d.Share != 2 {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/fairness"
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -20,21 +21,79 @@ func TestDeadCyclesHaveNoTurn(t *testing.T) {
 	s.turn(3)
 }
 
-func TestTurnThatIsNotAnsweredIsGivenUp(t *testing.T) {
+// A request whose loop hangs holds up no other, and keeps its place until it answers.
+func TestTurnThatIsNotAnsweredHoldsUpNoOther(t *testing.T) {
 	s := newScene(t, flow.Limits{})
-	s.asks(1, tenant("a"), 0)
-	s.asks(2, tenant("a"), 0)
+	for id := range messages.RequestID(3) {
+		s.asks(id+1, tenant("a"), 0)
+	}
 	s.turn(1)
 	s.actor.Advance(2 * time.Second)
 	s.turn(2)
 	s.actor.Tell(messages.TurnFailed{Request: 1, Cycle: s.cycles[1]})
-	s.cycles[1].Got(messages.Evicted{Reason: messages.Internal})
-	s.actor.Tell(messages.WaitEnded{Request: 2})
+	s.turn(0)
+	s.actor.Tell(messages.WaitEnded{Request: 2, Endpoint: place(1)})
+	s.turn(1)
 	s.actor.Advance(2 * time.Second)
-	if got := s.metric("signalbox_flow_turns_overdue_total"); got != 1 {
-		t.Errorf("%v turns were overdue, want 1", got)
+	s.turn(3)
+	s.actor.Tell(messages.WaitEnded{Request: 1, Endpoint: place(1)}) // it was picked for after all
+	s.actor.Tell(messages.WaitEnded{Request: 3, Endpoint: place(1)})
+	if got := s.metric("signalbox_flow_turns_overdue_total"); got != 2 {
+		t.Errorf("%v turns were overdue, want 2", got)
 	}
 	s.waits(0)
+	if s.line.Waits() {
+		t.Error("the line says that a request waits")
+	}
+}
+
+// A request that is late with its answer when the process ends is answered once it has.
+func TestLateRequestOfAClosedLine(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	s.asks(1, tenant("a"), 0)
+	s.turn(1)
+	s.actor.Advance(2 * time.Second)
+	s.actor.Tell(messages.LineClosed{})
+	s.cycles[1].Got()
+	s.actor.Tell(messages.TurnFailed{Request: 1, Cycle: s.cycles[1]})
+	s.cycles[1].Got(messages.Evicted{Reason: messages.ShuttingDown, RetryAfter: time.Second})
+}
+
+// Should the answer never come, the line forgets the request once its time is over.
+func TestTurnThatIsNeverAnswered(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	s.asks(1, tenant("a"), 0)
+	s.turn(1)
+	s.actor.Advance(time.Minute)
+	if !s.line.Waits() {
+		t.Error("no request waits any more, and its time has just ended")
+	}
+	s.actor.Advance(2 * time.Second)
+	if s.line.Waits() || s.actor.Timers() > 0 {
+		t.Errorf("%d requests, %d timers; want none", s.line.Len(), s.actor.Timers())
+	}
+}
+
+// A turn that ends without a pick costs its flow nothing.
+func TestTurnWithoutAPickIsNotCharged(t *testing.T) {
+	for name, late := range map[string]time.Duration{"in time": 0, "late": 2 * time.Second} {
+		s := newScene(t, flow.Limits{})
+		s.settings.Default.Fairness = new(fairness.Token)
+		s.actor.Tell(messages.QueueingReplaced{})
+		s.asks(1, tenant("a"), 0)
+		s.turn(1)
+		s.actor.Advance(late)
+		s.actor.Tell(messages.WaitEnded{Request: 1})
+		if got := s.queried().Bands.At(0).Flows.At(0); got.Service != 0 || got.Served != 0 {
+			t.Errorf("%s: its flow was charged %d and served at dispatch %d, want none", name, got.Service, got.Served)
+		}
+		s.asks(2, tenant("a"), 0)
+		s.turn(2)
+		s.actor.Tell(messages.WaitEnded{Request: 2, Endpoint: place(1)})
+		if got := s.queried().Bands.At(0).Flows.At(0); got.Service != 5 {
+			t.Errorf("%s: charged %d for a prompt of 5", name, got.Service)
+		}
+	}
 }
 
 func TestCrashAnswersAllWhoWait(t *testing.T) {

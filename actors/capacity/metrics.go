@@ -66,7 +66,7 @@ func NewMetrics(r prometheus.Registerer, pool string) (*Metrics, error) {
 			turns:  counter("turns_total", "Times that a request which waited had its turn."),
 			failed: counter("turns_failed_total", "Those at which no endpoint had room after all."),
 			overdue: counter("turns_overdue_total",
-				"Those that were given up, because no answer came for two seconds."),
+				"Those that others did not wait for, because no answer came for two seconds."),
 			choosing: prometheus.NewHistogram(prometheus.HistogramOpts{
 				Name: reference + "dispatch_cycle_duration_seconds", Buckets: choosingBuckets,
 				Help: "To choose the request whose turn it is, of those that wait, and to tell it.",

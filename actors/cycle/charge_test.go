@@ -112,7 +112,7 @@ func TestRequestIsChargedOnlyIfItsBandAsks(t *testing.T) {
 	s.capacity.Got(messages.WaitEnded{Request: 7, Endpoint: first})
 }
 
-// What a turn charged is taken back with it, by capacity, and by the cycle if the turn led nowhere.
+// What a turn charged is taken back with it, by capacity, also if the turn led nowhere.
 func TestTurnInVainIsNotCharged(t *testing.T) {
 	s, release := queuedUpMetered(t)
 	s.cycle.Tell(messages.Dispatched{Turn: true})
@@ -125,7 +125,7 @@ func TestTurnInVainIsNotCharged(t *testing.T) {
 	release()
 	s.plan.Profiles()[0].Picker.Picker = pickFunc(func() []int { return nil })
 	s.cycle.Tell(messages.Dispatched{Turn: true})
-	s.capacity.Got(messages.WaitEnded{Request: 7}, used(-12, 0))
+	s.capacity.Got(messages.WaitEnded{Request: 7})
 }
 
 // queuedUpMetered is queuedUp with a band whose requests say what they use.

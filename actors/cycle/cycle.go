@@ -189,8 +189,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	}
 	c.held.wait = c.held.wait || m.Turn
 	c.chargeTurn(m.Turn)
-	late := ctx.Arrival().Waited
-	if late > c.deps.Limits.Pick {
+	if c.late(ctx, m, 0) {
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 		return
 	}
@@ -211,7 +210,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	switch {
 	case out.Reason != messages.NoReason:
 		c.refuse(ctx, messages.PickFailed{Reason: out.Reason, Detail: out.Detail, RetryAfter: out.RetryAfter})
-	case late+out.Took > c.deps.Limits.Pick:
+	case c.late(ctx, m, out.Took):
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 	default:
 		c.onPicked(ctx, &out)

@@ -187,6 +187,8 @@ func (c *Cycle) leaveLine(ctx runtime.Context[messages.CycleMsg]) {
 		m := messages.WaitEnded{Request: c.req.ID, Saturation: c.wait.saturation}
 		if c.held.load {
 			m.Endpoint = c.served.ID
+		} else {
+			c.chargeTurn(false)
 		}
 		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, m)
 	}

@@ -167,6 +167,26 @@ func TestRequestIsClassifiedAnewWhenEndpointsChange(t *testing.T) {
 	release()
 }
 
+// A turn may come late, as long as the request may wait.
+func TestTurnThatComesLate(t *testing.T) {
+	s, release := queuedUp(t)
+	release()
+	s.cycle.Advance(turnLimit - time.Second)
+	s.cycle.Delay(turnLimit - 2*time.Second)
+	s.clock.step = int64(pickLimit) / 8
+	s.cycle.Tell(messages.Dispatched{Waited: time.Second, Turn: true})
+	s.stream.Got(pickAfter(time.Second))
+	s.load(1, 0)
+
+	s, release = queuedUp(t)
+	release()
+	s.cycle.Advance(turnLimit - 1)
+	s.clock.step = int64(pickLimit) + 2
+	s.cycle.Tell(messages.Dispatched{Waited: time.Second, Turn: true})
+	s.stream.Got(messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
+	s.load(0, 0)
+}
+
 func TestWaitForRoomEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*scene)

@@ -90,6 +90,9 @@ var gate = map[string]contract{
 		was:  "a.turn.timer = ctx.After(turnWithin, messages.TurnOverdue{Turn: a.turn.number})",
 		is:   "a.turn.timer = ctx.After(1e6*turnWithin, messages.TurnOverdue{Turn: a.turn.number})",
 	}, "actors/capacity", "Test"},
+	"a request whose turn takes long loses its place": {fault{
+		file: "actors/capacity/capacity.go", was: "a.late[e.Request] = lateTurn{m.Turn, e}\n", is: "",
+	}, "actors/capacity", "TestTurnThatIsNotAnswered"},
 	"a crash of capacity answers nobody": {fault{
 		file: "actors/capacity/capacity.go", was: "e.Cycle.Tell(failed)", is: "_ = e",
 	}, "actors/capacity", "Test"},

@@ -17,8 +17,11 @@ var policies = map[string]contract{
 		file: "engine/flow/charge.go", was: "q.charge(e.band, f, Tokens{Prompt: -DispatchPrompt(e.Prompt)})", is: "",
 	}, "engine/flow", "TestQueuesAgreeWithModel"},
 	"the turn of a dead cycle is charged": {fault{
-		file: "actors/capacity/capacity.go", was: "a.queues.Undo(e)\n", is: "",
+		file: "actors/capacity/capacity.go", was: "a.queues.Undo(e)\n\t\t\tcontinue", is: "continue",
 	}, "actors/capacity", "TestTurnOfADeadCycle"},
+	"a turn that ends without a pick is charged": {fault{
+		file: "actors/capacity/capacity.go", was: "a.queues.Undo(e) // its turn came to nothing\n", is: "",
+	}, "actors/capacity", "TestTurnWithoutAPick"},
 	"a new configuration forgets what flows were charged": {fault{
 		file: "engine/flow/queues.go", was: "known && b.settings.orderedAs(&now)",
 		is: "known && !b.settings.orderedAs(&now)",
@@ -64,7 +67,7 @@ var policies = map[string]contract{
 		file: "engine/flow/next.go", was: "l == nil || !room(l.head)", is: "l == nil",
 	}, "engine/flow", "TestRequestsGo"},
 	"a place that was taken draws requests": {fault{
-		file: "actors/capacity/capacity.go", was: "\t\ta.places.taken(m.Endpoint)\n", is: "",
+		file: "actors/capacity/capacity.go", was: "\ta.places.taken(m.Endpoint)\n", is: "",
 	}, "actors/capacity", "TestTakenPlaces"},
 	"a place without room draws requests": {fault{
 		file: "actors/capacity/capacity.go", was: "\t\tclear(a.places.free)\n", is: "",
