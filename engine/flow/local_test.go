@@ -70,6 +70,41 @@ func TestLocalityIsOffByDefault(t *testing.T) {
 	}
 }
 
+// However many classes there are, a decision looks at the requests of the few flows whose turn is nearest.
+func TestLocalityLooksAtFewRequests(t *testing.T) {
+	q, w := flow.New(everywhere(local(1<<30, new(queues.ListQueue)), flow.Limits{})), new(waiting)
+	var names []string
+	for i := range 200 {
+		names = append(names, fmt.Sprint("tenant-", i))
+	}
+	acquaint(t, q, w, names...)
+	var looked []*flow.Entry
+	for i, name := range names {
+		for range 1 + i%2*20 { // half of the flows crowd
+			e := w.of(name, 0)
+			e.Class = flow.Class(i / 2 % 100)
+			push(t, q, e)
+		}
+		q.Charge(messages.FlowKey{Fairness: name}, flow.Tokens{Prompt: int64(1000 * (200 - i))})
+	}
+	q.Locate(func(e *flow.Entry) int {
+		looked = append(looked, e)
+		return 0
+	})
+	first := q.Next(anyRoom)
+	if n := len(looked); n > 16*8+1 || n < 8*8+8 {
+		t.Errorf("looked at %d requests, want 129 at most, and 8 flows of eight requests and 8 of one", n)
+	}
+	for _, e := range looked {
+		if !slices.Contains(names[200-16:], e.Flow.Fairness) {
+			t.Fatalf("looked at %s, want those of the 16 flows that were charged least", e.Flow.Fairness)
+		}
+	}
+	if first.Flow.Fairness != "tenant-199" {
+		t.Errorf("dispatched %s, want the first", show(first))
+	}
+}
+
 // race is flows of which each always has requests waiting, and what was dispatched of them.
 type race struct {
 	*flow.Queues

@@ -177,7 +177,8 @@ func (c *class) first(room func(*Entry) bool) (first *line) {
 
 func anyRoom(*Entry) bool { return true }
 
-// How many flows a decision by locality looks at, of those whose turn is near, and how many requests of each.
+// How many flows a decision by locality looks at, of all classes together, those whose turn is nearest; and how many
+// requests of each.
 const (
 	nearFlows    = 16
 	nearRequests = 8
@@ -204,40 +205,76 @@ func (q *Queues) nearest(b *band, room func(*Entry) bool, quantum int64) (found 
 	return found, turn
 }
 
-// search looks at the lines up to a rank.
+// search looks at the requests of the flows whose turn is nearest, up to a rank, for one of whose prompt more is held than
+// of that of the first.
 func (q *Queues) search(b *band, room func(*Entry) bool, first *Entry, most int64) *Entry {
-	found, blocks, left := first, q.held(first), nearFlows
+	found, blocks, near := first, q.held(first), nearest{most: most, next: q.near[:0]}
 	for _, c := range b.classes {
 		for i := range c.heaps {
 			if l := c.heaps[i].first(); l == nil || !room(l.head) {
 				continue
 			}
-			c.heaps[i].within(0, most, func(l *line) bool {
-				n := nearRequests
-				list, ok := l.queue.(Lister)
-				if !ok {
-					return false
-				}
-				list.List(func(e *Entry) bool {
-					if held := q.held(e); held > blocks {
-						found, blocks = e, held
-					}
-					n--
-					return n > 0
-				})
-				left--
-				return left > 0
-			})
+			near.add(&c.heaps[i], 0)
 		}
 	}
+	for range nearFlows {
+		l := near.take()
+		if l == nil {
+			break
+		}
+		list, ok := l.queue.(Lister)
+		if !ok {
+			continue
+		}
+		n := nearRequests
+		list.List(func(e *Entry) bool {
+			if held := q.held(e); held > blocks {
+				found, blocks = e, held
+			}
+			n--
+			return n > 0
+		})
+	}
+	q.near = near.next
 	return found
 }
 
-// within calls yield with the lines from an index on whose rank is not above most, those before others that come after
-// them in the heap, until it returns false.
-func (h *lines) within(i int, most int64, yield func(*line) bool) bool {
-	if i >= len(h.heap) || h.heap[i].rank > most {
-		return true
+// nearest gives the lines of some heaps up to a rank, in their order.
+type nearest struct {
+	most int64
+	next []spot // of which each line comes before all that are below it in its heap and were not given
+}
+
+// spot is a place in a heap.
+type spot struct {
+	of *lines
+	at int
+}
+
+func (s spot) line() *line { return s.of.heap[s.at] }
+
+// add adds a place, if it is one of the heap and its line is not beyond the rank.
+func (n *nearest) add(of *lines, at int) {
+	if at < len(of.heap) && of.heap[at].rank <= n.most {
+		n.next = append(n.next, spot{of, at})
 	}
-	return yield(h.heap[i]) && h.within(2*i+1, most, yield) && h.within(2*i+2, most, yield)
+}
+
+// take returns the next line; nil = there is none.
+func (n *nearest) take() *line {
+	if len(n.next) == 0 {
+		return nil
+	}
+	first := 0
+	for i := range n.next {
+		if n.next[i].line().before(n.next[first].line()) {
+			first = i
+		}
+	}
+	s, last := n.next[first], len(n.next)-1
+	n.next[first] = n.next[last]
+	n.next = n.next[:last]
+	n.add(s.of, 2*s.at+1)
+	n.add(s.of, 2*s.at+2)
+	return s.line()
 }

@@ -23,6 +23,7 @@ type Queues struct {
 	floors
 
 	held func(*Entry) int // as Locate has it; nil = locality does not matter
+	near []spot           // the buffer of search
 }
 
 // limiting is what serves to ask the usage limit.
