@@ -20,7 +20,7 @@ import (
 )
 
 type scene struct {
-	*testing.T
+	testing.TB
 	actor    *runtimetest.Stage[messages.CapacityMsg]
 	metrics  *capacity.Metrics
 	reg      *prometheus.Registry
@@ -31,9 +31,10 @@ type scene struct {
 	cycles   map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]
 }
 
-func newScene(t *testing.T, limits flow.Limits) *scene {
+func newScene(t testing.TB, limits flow.Limits) *scene {
+	t.Helper()
 	s := &scene{
-		T: t, actor: runtimetest.NewStage[messages.CapacityMsg](t), reg: prometheus.NewRegistry(),
+		TB: t, actor: runtimetest.NewStage[messages.CapacityMsg](t), reg: prometheus.NewRegistry(),
 		cycles: map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]{},
 	}
 	p := flow.Policies{
@@ -61,7 +62,7 @@ func (s *scene) play() {
 
 // asks has a request wait.
 func (s *scene) asks(id messages.RequestID, key messages.FlowKey, class uint64) {
-	s.cycles[id] = runtimetest.NewProbe[messages.CycleMsg](s.T)
+	s.cycles[id] = runtimetest.NewProbe[messages.CycleMsg](s.TB)
 	s.actor.Tell(messages.WaitRequested{
 		Request: id, Flow: key, Class: class, Bytes: 10, Prompt: 5, Arrived: s.actor.Clock(),
 		Deadline: s.actor.Clock().Add(time.Minute), Cycle: s.cycles[id],

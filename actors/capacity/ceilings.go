@@ -14,10 +14,24 @@ type ceilings struct {
 	saturation float64       // how full the pool was when a request last said so
 	timer      runtime.Timer // nil = none runs
 	due        time.Time     // when the timer is; set if it runs
+	asked      time.Time     // when the usage limit was asked last; zero before
+	levels     uint64        // of Queues, at that time
 }
+
+// limitEvery is how often the usage limit is asked at most, unless other priorities wait. It is about all of them, and
+// many messages come in that time.
+const limitEvery = 10 * time.Millisecond
 
 // limit asks the usage limit how full endpoints may be, and says so. A ceiling that rises may be room.
 func (a *Capacity) limit(ctx runtime.Context[messages.CapacityMsg]) {
+	c, now := &a.ceilings, ctx.Now()
+	if left := c.asked.Add(limitEvery).Sub(now); left > 0 && c.levels == a.queues.Levels() {
+		if a.deps.Settings().UsageLimit != nil && a.queues.Total().Requests > 0 {
+			a.askAgain(ctx, left)
+		}
+		return
+	}
+	c.asked, c.levels = now, a.queues.Levels()
 	list, again := a.queues.Ceilings(flow.Seen{
 		Now: ctx.Now(), Saturation: a.ceilings.saturation, Traffic: a.deps.Traffic,
 	})

@@ -101,10 +101,40 @@ func TestRisingCeilingIsRoom(t *testing.T) {
 	s.actor.Tell(messages.TurnFailed{Request: 1, Cycle: s.cycles[1]})
 	l.share = .4
 	s.actor.Tell(messages.TokensUsed{})
+	s.actor.Advance(10 * time.Millisecond)
 	s.turn(0)
 	l.share = .6
 	s.actor.Tell(messages.TokensUsed{})
+	s.actor.Advance(10 * time.Millisecond)
 	s.turn(1)
+}
+
+// However many messages come, the usage limit is asked once in a hundredth of a second, and about the last of them, too.
+// Another priority that waits has its ceiling at once.
+func TestUsageLimitIsAskedNowAndThen(t *testing.T) {
+	s, l := ceiled(t)
+	s.asks(1, at(0), 7)
+	asked := l.asked
+	for range 100 {
+		s.actor.Tell(messages.TokensUsed{})
+	}
+	if l.asked != asked || s.actor.Timers() != 2 { // with that of the turn
+		t.Errorf("asked %d times at once, %d timers; want none, and two", l.asked-asked, s.actor.Timers())
+	}
+	s.actor.Advance(10 * time.Millisecond)
+	s.actor.Advance(time.Second)
+	if l.asked != asked+1 {
+		t.Errorf("asked %d times in a second without a message, want once", l.asked-asked)
+	}
+	s.actor.Tell(messages.TokensUsed{})
+	s.asks(2, at(-5), 7)
+	if l.asked != asked+3 || len(l.seen.Bands) != 3 {
+		t.Errorf("asked %d times about %d bands, want 3 of each", l.asked-asked, len(l.seen.Bands))
+	}
+	s.actor.Tell(messages.WaitEnded{Request: 2})
+	if len(l.seen.Bands) != 2 {
+		t.Errorf("it sees %d bands, want that one has gone", len(l.seen.Bands))
+	}
 }
 
 func TestUsageLimitIsAskedAgainByTheClock(t *testing.T) {
@@ -119,6 +149,7 @@ func TestUsageLimitIsAskedAgainByTheClock(t *testing.T) {
 	s.actor.Tell(messages.TurnFailed{
 		Request: 1, Cycle: s.cycles[1], Saturation: messages.Saturation{Known: true, Full: .7},
 	})
+	s.actor.Advance(10 * time.Millisecond)
 	if s.actor.Timers() != 1 || l.seen.Saturation != .7 {
 		t.Errorf("%d timers, saturation %v; want one, and 0.7", s.actor.Timers(), l.seen.Saturation)
 	}
@@ -139,6 +170,7 @@ func TestUsageLimitIsAskedAgainByTheClock(t *testing.T) {
 		t.Errorf("asked %d times in 3 s while requests run, want 3", n)
 	}
 	l.again = 100 * time.Millisecond
+	s.actor.Advance(10 * time.Millisecond)
 	s.actor.Tell(messages.TokensUsed{}) // sooner than the timer that runs
 	asked = l.asked
 	s.actor.Advance(100 * time.Millisecond)

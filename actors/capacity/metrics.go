@@ -107,7 +107,7 @@ func (m *Metrics) configure(q *flow.Queues) {
 	for _, f := range q.Configured() {
 		m.shareOf(f)
 	}
-	m.show(q)
+	m.show(q) // Configure has changed all
 }
 
 // of returns the gauges of those limits that there are.
@@ -131,7 +131,7 @@ func (m *Metrics) shareOf(f flow.Fill) share {
 	return s
 }
 
-// show brings the metrics up to date.
+// show brings the metrics up to date, of bands those that have changed.
 func (m *Metrics) show(q *flow.Queues) {
 	total, panics := q.Total(), q.Panics()
 	m.requests.Set(float64(total.Requests))
@@ -139,7 +139,7 @@ func (m *Metrics) show(q *flow.Queues) {
 	m.panics.Add(float64(panics - m.seen))
 	m.seen = panics
 	m.total.set(total, q.Limits())
-	for f := range q.Fills() {
+	for f := range q.Changed() {
 		m.shareOf(f).set(f.Waiting, f.Most)
 	}
 }

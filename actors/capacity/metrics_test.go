@@ -76,6 +76,25 @@ func TestUsedSharesOfLimitsAreShown(t *testing.T) {
 	s.shows("global_capacity_utilization_requests", map[string]float64{"": 0})
 }
 
+// Whatever comes and goes, the gauges of each band show what waits.
+func TestSharesFollowWhatWaits(t *testing.T) {
+	s := limited(t)
+	for priority := range 3 {
+		for i := range messages.RequestID(3) {
+			s.asks(messages.RequestID(priority)*10+i+1, at(priority), 7)
+		}
+	}
+	s.actor.Tell(messages.WaitEnded{Request: 11})
+	s.shows("capacity_utilization_requests", map[string]float64{"0": .4, "1": .4, "2": .6, "5": 0})
+	s.settings.Default.Limits.Requests = 10
+	s.actor.Tell(messages.QueueingReplaced{})
+	s.shows("capacity_utilization_requests", map[string]float64{"0": .2, "1": .2, "2": .3, "5": 0})
+	for id := range messages.RequestID(30) {
+		s.actor.Tell(messages.WaitEnded{Request: id})
+	}
+	s.shows("capacity_utilization_requests", map[string]float64{"0": 0, "1": 0, "2": 0, "5": 0})
+}
+
 // Limits that a new configuration does not have, and bands of which nothing waits, are shown no more.
 func TestSharesFollowTheConfiguration(t *testing.T) {
 	s := limited(t)

@@ -14,7 +14,7 @@ import (
 // queried returns the answer to a query for the longest flow of each band.
 func (s *scene) queried() messages.FlowsAnswered {
 	s.Helper()
-	admin := runtimetest.NewProbe[messages.AdminMsg](s.T)
+	admin := runtimetest.NewProbe[messages.AdminMsg](s.TB)
 	s.actor.Tell(messages.FlowsQueried{Most: 1, Admin: admin})
 	told := admin.Told()
 	if len(told) != 1 {

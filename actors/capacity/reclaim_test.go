@@ -31,7 +31,7 @@ func reclaiming(t *testing.T) *scene {
 
 // runs has a request run at an endpoint, since so many seconds.
 func (s *scene) runs(id messages.RequestID, priority, since int, at messages.EndpointID) {
-	s.cycles[id] = runtimetest.NewProbe[messages.CycleMsg](s.T)
+	s.cycles[id] = runtimetest.NewProbe[messages.CycleMsg](s.TB)
 	s.actor.Tell(messages.ServingStarted{
 		Request: id, Flow: messages.FlowKey{Fairness: "v", Priority: priority}, Endpoint: at,
 		At: s.actor.Clock().Add(-time.Duration(since) * time.Second), Cycle: s.cycles[id],

@@ -123,7 +123,7 @@ func (p *pool) comes(t *rapid.T) {
 		p.name(r)
 	}
 	p.waiting[r.id] = r
-	p.cycles[r.id] = runtimetest.NewProbe[messages.CycleMsg](p.T)
+	p.cycles[r.id] = runtimetest.NewProbe[messages.CycleMsg](p.TB)
 	p.actor.Tell(messages.WaitRequested{
 		Request: r.id, Flow: r.key, Class: r.class, Prompt: rapid.IntRange(0, 40).Draw(t, "prompt"),
 		Arrived: p.actor.Clock(), Deadline: p.actor.Clock().Add(time.Minute), Cycle: p.cycles[r.id],

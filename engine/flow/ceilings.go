@@ -15,8 +15,9 @@ type UsageLimit interface {
 	// most 1, and never above that of a higher priority: without room in one band there is none in lower ones. One that
 	// is not is lowered to that, and raised to the least that there is if it is 0 or less.
 	//
-	// It is called with each change of what waits. It returns after which time it is to be asked at the latest even if
-	// nothing has changed until then; 0 = it needs not be. That holds while requests wait or run.
+	// It is called at once when other priorities wait, and else a hundredth of a second after a change of what waits at
+	// the latest. It returns after which time it is to be asked at the latest even if nothing has changed until then; 0 =
+	// it needs not be. That holds while requests wait or run.
 	Ceilings(in *Usage, out []float64) (again time.Duration)
 }
 

@@ -20,18 +20,38 @@ type Fill struct {
 // Fills ranges over the priorities of which requests wait, or have waited, the highest first.
 func (q *Queues) Fills() iter.Seq[Fill] {
 	return func(yield func(Fill) bool) {
-		for i := 0; i < len(q.bands); {
-			priority := q.bands[i].priority
-			f := Fill{Priority: priority, Most: q.settings.band(priority).Limits}
-			for ; i < len(q.bands) && q.bands[i].priority == priority; i++ {
-				f.Waiting.Requests += q.bands[i].total.Requests
-				f.Waiting.Bytes += q.bands[i].total.Bytes
-			}
-			if !yield(f) {
+		for i := range q.bands {
+			if q.leads(i) && !yield(q.fill(q.bands[i].priority)) {
 				return
 			}
 		}
 	}
+}
+
+// Changed ranges over the priorities of which more or less waits than when it was called last, or whose limits may be
+// others.
+func (q *Queues) Changed() iter.Seq[Fill] {
+	return func(yield func(Fill) bool) {
+		changed := q.waiting
+		q.waiting = q.waiting[:0]
+		for _, priority := range changed {
+			if !yield(q.fill(priority)) {
+				return
+			}
+		}
+	}
+}
+
+// Levels returns a number that is another one once the usage limit is shown other priorities, or is another one itself.
+func (q *Queues) Levels() uint64 { return q.shown }
+
+func (q *Queues) fill(priority int) Fill {
+	f := Fill{Priority: priority, Most: q.settings.band(priority).Limits}
+	for _, b := range q.same(priority) {
+		f.Waiting.Requests += b.total.Requests
+		f.Waiting.Bytes += b.total.Bytes
+	}
+	return f
 }
 
 // Configured returns the priorities that the settings in force name, the lowest first, without what waits.

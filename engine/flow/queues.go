@@ -15,15 +15,31 @@ type Queues struct {
 	entries  map[messages.RequestID]*Entry
 	total    Total
 	arrivals uint64
-	builtIn  map[int]bool // priorities whose policies panicked too often under the settings in force
-	panics   uint64
-	version  int // of the settings that new requests wait under
-	now      time.Time
+	faults
+	version int // of the settings that new requests wait under
+	now     time.Time
 	limiting
 	floors
+	changes
+	locality
+}
 
+// faults are what policies did wrong.
+type faults struct {
+	builtIn map[int]bool // priorities whose policies panicked too often under the settings in force
+	panics  uint64
+}
+
+// locality is what serves to look at prompts.
+type locality struct {
 	held func(*Entry) int // as Locate has it; nil = locality does not matter
 	near []spot           // the buffer of search
+}
+
+// changes are those of what waits, for others to follow.
+type changes struct {
+	waiting []int  // priorities of which more or less waits than when Changed was called last, each once
+	shown   uint64 // how often priorities have changed that the usage limit is shown
 }
 
 // limiting is what serves to ask the usage limit.
@@ -38,7 +54,8 @@ type limiting struct {
 
 // New returns queues that hold nothing.
 func New(s Settings) *Queues {
-	q := &Queues{settings: s, entries: map[messages.RequestID]*Entry{}, builtIn: map[int]bool{}}
+	q := &Queues{settings: s, entries: map[messages.RequestID]*Entry{}}
+	q.builtIn = map[int]bool{}
 	q.paces = map[int]*pace{}
 	return q
 }
@@ -50,6 +67,7 @@ func New(s Settings) *Queues {
 func (q *Queues) Configure(s Settings) {
 	q.settings = s
 	q.version++
+	q.shown++
 	clear(q.builtIn)
 	q.limitFaults = 0
 	var kept []*band
@@ -62,6 +80,19 @@ func (q *Queues) Configure(s Settings) {
 		}
 	}
 	q.bands = kept
+	for _, b := range q.bands {
+		q.note(b)
+	}
+}
+
+// note notes that more or less of a band waits.
+func (q *Queues) note(b *band) {
+	if !slices.Contains(q.waiting, b.priority) {
+		q.waiting = append(q.waiting, b.priority)
+	}
+	if b.total.Requests <= 1 && !slices.Contains(q.settings.Priorities, b.priority) {
+		q.shown++ // it may be the first one, or may have been the last
+	}
 }
 
 // Advance says what time it is. Decisions that depend on it are as of then.
@@ -108,6 +139,7 @@ func (q *Queues) put(e *Entry) {
 	q.total.add(e)
 	e.band = b
 	q.change(b, func() { b.enter(q, e) })
+	q.note(b)
 }
 
 // Next takes out the request that is dispatched next, of those whose class has room, and charges its flow for the
@@ -216,6 +248,7 @@ func (q *Queues) remove(e *Entry) {
 	delete(q.entries, e.Request)
 	q.total.remove(e)
 	q.change(b, func() { b.leave(q, e) })
+	q.note(b)
 	if (b.total == Total{}) && b != q.newest(b.priority) {
 		q.bands = without(q.bands, b)
 	}
@@ -259,12 +292,22 @@ func (q *Queues) band(priority int) *band {
 
 // newest returns the band of a priority that is served last of those that it has; nil = there is none.
 func (q *Queues) newest(priority int) *band {
-	for _, b := range slices.Backward(q.bands) {
-		if b.priority == priority {
-			return b
-		}
+	if same := q.same(priority); len(same) > 0 {
+		return same[len(same)-1]
 	}
 	return nil
+}
+
+// same returns the bands of a priority.
+func (q *Queues) same(priority int) []*band {
+	from, _ := slices.BinarySearchFunc(q.bands, priority, func(b *band, priority int) int {
+		return cmp.Compare(priority, b.priority)
+	})
+	to := from
+	for to < len(q.bands) && q.bands[to].priority == priority {
+		to++
+	}
+	return q.bands[from:to]
 }
 
 // rerank brings a line to where it belongs, after its head or its flow's account changed.

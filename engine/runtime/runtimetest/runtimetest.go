@@ -22,7 +22,7 @@ func Inspect(s *runtime.System) runtime.Inspection { return s.Inspection(interna
 
 // Stage is the address and the context of one actor.
 type Stage[M any] struct {
-	t       *testing.T
+	t       testing.TB
 	now     time.Time
 	rand    *rand.Rand
 	actor   runtime.Actor[M]
@@ -48,7 +48,7 @@ type stageTimer[M any] struct {
 }
 
 // NewStage returns an empty stage; Play puts the actor on it.
-func NewStage[M any](t *testing.T) *Stage[M] {
+func NewStage[M any](t testing.TB) *Stage[M] {
 	return &Stage[M]{t: t, now: time.Unix(1_800_000_000, 0), rand: rand.New(rand.NewPCG(1, 2))}
 }
 
@@ -203,13 +203,13 @@ func (t *stageTimer[M]) Cancel() bool {
 
 // Probe stands in for another actor and remembers what it was told.
 type Probe[M any] struct {
-	t      *testing.T
+	t      testing.TB
 	got    []M
 	closed bool
 }
 
 // NewProbe returns a probe that takes everything.
-func NewProbe[M any](t *testing.T) *Probe[M] { return &Probe[M]{t: t} }
+func NewProbe[M any](t testing.TB) *Probe[M] { return &Probe[M]{t: t} }
 
 // Tell returns false once the probe was closed.
 func (p *Probe[M]) Tell(m M) bool {
