@@ -22,10 +22,11 @@ type CapacityStarted struct{}
 type WaitRequested struct {
 	Request  RequestID
 	Flow     FlowKey
-	Class    uint64 // of requests for which the same endpoints would do; 0 = it is not known yet
-	Bytes    int64  // of the body that are held for it; 0 = none
-	Prompt   int    // tokens, estimated; 0 = unknown
-	Output   int    // tokens, at most; 0 = unknown
+	Class    uint64     // of requests for which the same endpoints would do; 0 = it is not known yet
+	Wanted   EndpointID // the full endpoint that it waits for; zero = it waits for any of its class
+	Bytes    int64      // of the body that are held for it; 0 = none
+	Prompt   int        // tokens, estimated; 0 = unknown
+	Output   int        // tokens, at most; 0 = unknown
 	Arrived  time.Time
 	Deadline time.Time     // of the wait; never zero
 	TTFT     time.Duration // within which the client wants the first token, from Arrived on; 0 = it did not say
@@ -67,7 +68,8 @@ type WaitEnded struct {
 //	Reply: as for WaitRequested, without Queued; Evicted at once if the request is not known
 type TurnFailed struct {
 	Request    RequestID
-	Class      uint64 // as in WaitRequested, under the endpoints of now; 0 = as it was
+	Class      uint64     // as in WaitRequested, under the endpoints of now; 0 = as it was
+	Wanted     EndpointID // as in WaitRequested
 	Cycle      Sink[CycleMsg]
 	Saturation Saturation
 	// Lacking are the endpoints that would do if they had room; empty = unknown, or its configuration ends no running
@@ -164,6 +166,13 @@ type ReclaimDue struct {
 	Round uint64 // of revocations, from 1
 }
 
+// PricesDue is sent by the timer of capacity: requests that wait for one endpoint may have become cheaper at another.
+//
+//	From:  capacity, to itself
+//	To:    capacity
+//	Reply: none
+type PricesDue struct{}
+
 // TurnOverdue is sent by the timer of capacity: the answer to a turn may be overdue, or none comes any more.
 //
 //	From:  capacity, to itself
@@ -197,6 +206,7 @@ func (LineClosed) capacityMsg()       {}
 func (CeilingsDue) capacityMsg()      {}
 func (ReclaimDue) capacityMsg()       {}
 func (TurnOverdue) capacityMsg()      {}
+func (PricesDue) capacityMsg()        {}
 
 func (FlowsQueried) capacityMsg() {}
 

@@ -46,6 +46,7 @@ type Capacity struct {
 	turn   turn
 	late   map[messages.RequestID]lateTurn // of requests that have not answered in time, and neither wait nor try
 	full   map[flow.Class]failure          // classes for which a turn has failed since room changed: the newest such turn
+	prices prices
 	drain  drain
 
 	ceilings ceilings
@@ -56,9 +57,9 @@ type Capacity struct {
 
 // turn is the request that is trying.
 type turn struct {
-	number  uint64      // of the turn, from 1; a timer of an older one is void
-	entry   *flow.Entry // nil = none is trying
-	changed bool        // room has changed since the turn began
+	number  uint64                // of the turn, from 1; a timer of an older one is void
+	entry   *flow.Entry           // nil = none is trying
+	changed []messages.EndpointID // where room has changed since the turn began; zero = anywhere
 	timer   runtime.Timer
 }
 
@@ -76,6 +77,7 @@ func New(deps Deps) *Capacity {
 		ceilings: ceilings{CeilingsWriter: flow.CeilingsWriter{Ceilings: deps.Ceilings}},
 		places:   places{free: map[messages.EndpointID]int{}},
 		reclaim:  newReclaiming(),
+		prices:   prices{full: map[flow.Class]failure{}},
 	}
 	a.queues.Locate(a.held)
 	return a
@@ -107,7 +109,7 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 		a.onMemoryRequested(m)
 	case messages.RoomChanged:
 		a.places.made(m.Endpoint)
-		a.onRoomChanged()
+		a.onRoomChanged(m.Endpoint)
 	case messages.TokensUsed:
 		a.queues.Charge(m.Flow, flow.Tokens{Prompt: m.Prompt, Output: m.Output})
 	case messages.FlowsQueried:
@@ -115,13 +117,15 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 	case messages.QueueingReplaced:
 		a.queues.Configure(*a.deps.Settings())
 		a.deps.Metrics.configure(a.queues)
-		a.onRoomChanged() // flows that crowd may fill more, and bands have other shares
+		a.onRoomChanged(messages.EndpointID{}) // flows that crowd may fill more, and bands have other shares
 	case messages.LineClosed:
 		a.onLineClosed()
 	case messages.CeilingsDue:
 		a.ceilings.timer = nil
 	case messages.ReclaimDue:
 		a.onReclaimDue(m)
+	case messages.PricesDue:
+		a.onPricesDue()
 	case messages.TurnOverdue:
 		a.onTurnOverdue(ctx, m)
 	}
@@ -134,7 +138,7 @@ func (a *Capacity) Receive(ctx runtime.Context[messages.CapacityMsg], m messages
 
 func (a *Capacity) onWaitRequested(m messages.WaitRequested) {
 	e := &flow.Entry{
-		Request: m.Request, Flow: m.Flow, Class: flow.Class(m.Class), Cycle: m.Cycle,
+		Request: m.Request, Flow: m.Flow, Class: classOf(m.Class, m.Wanted), Wanted: m.Wanted, Cycle: m.Cycle,
 		Wait:   flow.Wait{Arrived: m.Arrived, Deadline: m.Deadline, TTFT: m.TTFT},
 		Work:   flow.Work{Bytes: m.Bytes, Prompt: m.Prompt, Output: m.Output},
 		Prefix: blockindex.Prompt{Model: m.Prefix.Model, Salt: m.Prefix.Salt, Blocks: m.Prefix.Blocks},
@@ -214,16 +218,24 @@ func (a *Capacity) onTurnFailed(ctx runtime.Context[messages.CapacityMsg], m mes
 		m.Cycle.Tell(closing)
 		return
 	}
-	if m.Class > 0 {
-		e.Class = flow.Class(m.Class)
+	if m.Class > 0 || m.Wanted != (messages.EndpointID{}) {
+		e.Class, e.Wanted = classOf(m.Class, m.Wanted), m.Wanted
 	}
 	crowded := e.Crowds() && !a.queues.Floored() // at its turn: the others of its flow may have left
 	a.queues.Return(e)
-	if !late && !a.turn.changed {
-		a.full[e.Class] = failure{a.rank(e), crowded}
+	if !late && !a.turn.hasChanged(e) {
+		a.fails(e, failure{a.rank(e), crowded})
 		clear(a.places.free)
 		a.reclaimFor(ctx, e, m.Lacking)
 	}
+}
+
+// classOf returns the class of a request: that of the endpoint that it waits for, if it waits for one.
+func classOf(class uint64, wanted messages.EndpointID) flow.Class {
+	if wanted != (messages.EndpointID{}) {
+		return flow.ClassAt(wanted)
+	}
+	return flow.Class(class)
 }
 
 // failure is a turn that has failed.
@@ -238,7 +250,7 @@ func (a *Capacity) hasRoom(e *flow.Entry) bool { return a.hasRoomUpTo(e, a.rank(
 // hasRoomUpTo reports whether there may be room for a request up to the ceiling of a priority: no turn has failed since
 // room changed, of its class and that priority or a higher one, or only one that crowds, which this one does not.
 func (a *Capacity) hasRoomUpTo(e *flow.Entry, priority int) bool {
-	failed, full := a.full[e.Class]
+	failed, full := a.failure(e.Class)
 	return !full || priority > failed.priority || a.line.Closed() ||
 		priority == failed.priority && failed.crowded && !e.Crowds()
 }
@@ -250,12 +262,6 @@ func (a *Capacity) rank(e *flow.Entry) int {
 		return math.MaxInt
 	}
 	return e.Flow.Priority
-}
-
-// onRoomChanged has turns tried again.
-func (a *Capacity) onRoomChanged() {
-	a.turn.changed = true
-	clear(a.full)
 }
 
 // closing ends the wait of a request because this process ends.
@@ -314,9 +320,10 @@ func (a *Capacity) next(ctx runtime.Context[messages.CapacityMsg]) {
 		}
 		a.deps.Metrics.turns.Inc()
 		a.turn.number++
-		a.turn.entry, a.turn.changed = e, false
+		a.turn.entry, a.turn.changed = e, a.turn.changed[:0]
 		a.turn.timer = ctx.After(turnWithin, messages.TurnOverdue{Turn: a.turn.number})
 	}
+	a.price(ctx)
 	a.count()
 }
 
@@ -329,6 +336,7 @@ func (a *Capacity) count() {
 	}
 	if n == 0 {
 		clear(a.full)
+		a.prices.clear()
 	}
 	a.drain.waits(n > 0)
 	a.line.Set(n)

@@ -36,7 +36,7 @@ func (a *Capacity) limit(ctx runtime.Context[messages.CapacityMsg]) {
 		Now: ctx.Now(), Saturation: a.ceilings.saturation, Traffic: a.deps.Traffic,
 	})
 	if a.ceilings.Set(list) {
-		a.onRoomChanged()
+		a.onRoomChanged(messages.EndpointID{})
 	}
 	a.askAgain(ctx, again)
 }

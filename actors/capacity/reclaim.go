@@ -72,7 +72,7 @@ func (a *Capacity) onServingEnded(ctx runtime.Context[messages.CapacityMsg], m m
 	r.timer.Cancel()
 	r.timer = nil
 	if !r.ended {
-		a.onRoomChanged() // there may be others
+		a.onRoomChanged(messages.EndpointID{}) // there may be others
 		return
 	}
 	r.timer = ctx.After(a.deps.Settings().Settles, messages.ReclaimDue{Round: r.round})
@@ -86,7 +86,7 @@ func (a *Capacity) onReclaimDue(m messages.ReclaimDue) {
 	a.deps.Metrics.late.Add(float64(len(r.revoked)))
 	clear(r.revoked)
 	r.timer = nil
-	a.onRoomChanged()
+	a.onRoomChanged(messages.EndpointID{})
 }
 
 // reclaimFor ends running requests of lower priority for one that found no room at these endpoints.

@@ -193,13 +193,14 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 		return
 	}
+	c.unhold() // it does not stand in its own way
 	c.req.Share = m.Share
 	out := c.deps.Scheduler.Run(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
 	c.choose(ctx, &out)
 	c.wait.saturation = messages.Saturation{Known: c.plan.TellsSaturation(), Full: out.Saturation}
 	if out.Full || out.Reason == messages.NoReason && !c.reserve(&out) {
 		c.rec.Decision = out.Decision
-		c.waitForRoom(ctx, m, c.lacking(&out))
+		c.waitForRoom(ctx, m, &out)
 		return
 	}
 	c.endWait(ctx, m.Waited, messages.OutcomeDispatched)

@@ -15,9 +15,16 @@ type holdings struct {
 	entry   bool // in the book, with an open account: from RequestArrived until the record is whole, or forgotten
 	prompt  bool // blocks in the prefix index: once PromptPlaced was taken, until PromptEnded
 	offered bool // capacity may have it end for others: from ServingStarted until ServingEnded
+	hold    hold // at the endpoint that it waits for
 	load    bool // pick is part of the load of the endpoint that served names, which is not nil
 	pick    endpoints.Pick
 	stages  []stage // load at what works before the endpoint that serves: from the pick until the first token
+}
+
+// hold is what the request counts at the endpoint for whose room it waits; without an endpoint, nothing.
+type hold struct {
+	endpoint *endpoints.Endpoint
+	tokens   int
 }
 
 // stage is the load of the request at an endpoint beside the one that serves.
@@ -42,6 +49,22 @@ func (c *Cycle) serveAt(e *endpoints.Endpoint) {
 	c.letGo()
 	c.served, c.rec.Served = e, e.ID
 	c.load()
+}
+
+// waitAt has the request wait for room at one endpoint, where it counts as what is to be done until it is asked again.
+func (c *Cycle) waitAt(e *endpoints.Endpoint) {
+	c.unhold()
+	c.held.hold = hold{e, c.plan.LoadTokens(&c.req)}
+	endpoints.LoadWriter{Endpoint: e}.Hold(c.held.hold.tokens)
+	c.wait.asked.Wanted = e.ID
+}
+
+// unhold has the request wait for no endpoint.
+func (c *Cycle) unhold() {
+	if e := c.held.hold.endpoint; e != nil {
+		endpoints.LoadWriter{Endpoint: e}.Release(c.held.hold.tokens)
+	}
+	c.held.hold, c.wait.asked.Wanted = hold{}, messages.EndpointID{}
 }
 
 // letGo takes the load back and notes that no endpoint of the pool works for the request.

@@ -49,7 +49,7 @@ func (c *Cycle) askForPlace(ctx runtime.Context[messages.CycleMsg], m *messages.
 	c.waitFor(ctx, c.mayWait())
 	ask.Deadline = ask.Arrived.Add(c.mayWait())
 	c.wait.asked = ask
-	if c.wait.gated && c.deps.Bell.Line.Waits() && !c.classify(ctx) {
+	if c.wait.gated && c.deps.Bell.Line.Waits() && !c.price(ctx) {
 		return
 	}
 	c.held.place, _ = tell[messages.FlowMsg](c, ctx, c.deps.Flow(m.Flow), toFlow,
@@ -57,6 +57,23 @@ func (c *Cycle) askForPlace(ctx runtime.Context[messages.CycleMsg], m *messages.
 	if !c.held.place { // the inbox of the flow shard is full
 		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
 	}
+}
+
+// price finds out, while others wait, for which endpoint the request waits if that is full, or else its class. One that
+// would be refused with room everywhere is refused: then it returns false.
+func (c *Cycle) price(ctx runtime.Context[messages.CycleMsg]) bool {
+	if !c.plan.Prices() {
+		return c.classify(ctx)
+	}
+	out := c.deps.Scheduler.Run(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
+	if out.Reason != messages.NoReason {
+		return c.classify(ctx)
+	}
+	c.choose(ctx, &out)
+	c.abandonProbe()
+	c.chosen = nil
+	c.waitAt(out.Ranked[0])
+	return true
 }
 
 // classify finds out which requests wait for room at the same endpoints as this one, unless it has done so since the
@@ -145,25 +162,26 @@ func (c *Cycle) reserve(out *schedule.Outcome) bool {
 // giveRoomBack takes the load of a pick back that the request does not use.
 func (c *Cycle) giveRoomBack() {
 	c.abandonProbe()
+	c.unhold()
 	c.unloadStages()
 	c.letGo()
 }
 
 // waitForRoom has the request wait until there is room for it: at its former place, if it has had its turn.
-func (c *Cycle) waitForRoom(
-	ctx runtime.Context[messages.CycleMsg], m messages.Dispatched, lacking messages.List[messages.EndpointID],
-) {
+func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], m messages.Dispatched, out *schedule.Outcome) {
 	c.giveRoomBack()
 	c.chosen = nil
 	c.chargeTurn(false)
-	if !c.classify(ctx) {
+	if c.plan.Prices() && !out.Full {
+		c.waitAt(out.Ranked[0])
+	} else if !c.classify(ctx) {
 		return
 	}
 	if m.Turn {
 		c.rec.Wait.Failed++
 		again := messages.TurnFailed{
-			Request: c.req.ID, Class: c.wait.asked.Class, Cycle: ctx.Self(), Saturation: c.wait.saturation,
-			Lacking: lacking,
+			Request: c.req.ID, Class: c.wait.asked.Class, Wanted: c.wait.asked.Wanted, Cycle: ctx.Self(),
+			Saturation: c.wait.saturation, Lacking: c.lacking(out),
 		}
 		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, again)
 		if c.rec.Wait.Failed > 1 { // the record counts them: its slots are for what differs

@@ -50,7 +50,8 @@ const (
 
 // The attributes that are built in.
 var (
-	// QueuedRequests counts those in the sample, and those that were picked for the endpoint since.
+	// QueuedRequests counts those in the sample, those that were picked for the endpoint since, and those that wait in
+	// the picker for room there.
 	QueuedRequests = Attribute{"queued-requests", Number, "requests", Sampled}
 	// WaitingRequests counts those in the sample alone: a server is full by its own word, not by what was just picked.
 	WaitingRequests = Attribute{"waiting-requests", Number, "requests", Sampled}
@@ -78,9 +79,13 @@ var (
 	// Models lists base models and adapters, from the model list.
 	Models = Attribute{"models", Names, "models", Sampled}
 
+	// InflightRequests counts those that were sent to the endpoint, and those that wait in the picker for room there.
 	InflightRequests = Attribute{"inflight-requests", Number, "requests", Counted}
 	// InflightTokens are those of the prompts, estimated, and of the answers if an inflight-load-producer counts them.
 	InflightTokens = Attribute{"inflight-tokens", Number, "tokens", Counted}
+	// SentRequests and SentTokens are the same without what waits in the picker. Detectors read them in place of those.
+	SentRequests = Attribute{"sent-requests", Number, "requests", Counted}
+	SentTokens   = Attribute{"sent-tokens", Number, "tokens", Counted}
 	// WindowRequests is how many requests in flight an endpoint takes before more only wait there, as was learned.
 	WindowRequests = Attribute{"window-requests", Number, "requests", Counted}
 	// WindowTokens is the same of the tokens of prompts.
@@ -96,7 +101,7 @@ func BuiltIn() []Attribute {
 		QueuedRequests, WaitingRequests, RunningRequests, KVCacheUsage, ActiveLoRAs, WaitingLoRAs, MaxLoRAs,
 		ResidentLoRAs, HostLoRAs, PinnedLoRAs, BaseModels, KVBlockTokens, KVBlocks, Asleep, StartTime,
 		Models,
-		InflightRequests, InflightTokens, WindowRequests, WindowTokens, PrefixBlocks,
+		InflightRequests, InflightTokens, SentRequests, SentTokens, WindowRequests, WindowTokens, PrefixBlocks,
 	}
 }
 
@@ -266,11 +271,18 @@ func (b *Binding) EmitShared(producer string, all ...Attribute) {
 // Reader returns the declaration of a reader, the name of a plugin instance.
 func (b *Binding) Reader(name string) *Reader { return &Reader{binding: b, name: name} }
 
+// DetectorReader is Reader for a saturation detector: it reads of the load only what was sent, for requests that wait
+// take no room.
+func (b *Binding) DetectorReader(name string) *Reader {
+	return &Reader{binding: b, name: name, sent: true}
+}
+
 // Reader is where a plugin declares what it reads.
 type Reader struct {
 	binding *Binding
 	name    string
 	slots   []Slot
+	sent    bool // of the load it reads what was sent
 }
 
 // Name returns the name of the plugin instance that declares.
@@ -278,6 +290,13 @@ func (r *Reader) Name() string { return r.name }
 
 // Number declares that the plugin reads a number. producer is the instance that emits it; "" = the only one that does.
 func (r *Reader) Number(name, producer string) NumberSlot {
+	switch {
+	case !r.sent:
+	case name == InflightRequests.Name:
+		name = SentRequests.Name
+	case name == InflightTokens.Name:
+		name = SentTokens.Name
+	}
 	return NumberSlot{r.ask(Number, name, producer) + 1}
 }
 

@@ -196,7 +196,7 @@ var writesOf = map[string][]string{
 	"disagg-profile-handler": {
 		"the headers `x-prefiller-host-port` and `x-encoder-hosts-ports`, of requests",
 	},
-	"inflight-load-producer": {"`inflight-requests`", "`inflight-tokens`"},
+	"inflight-load-producer": {"`inflight-requests`", "`inflight-tokens`", "`sent-requests`", "`sent-tokens`"},
 	"json-extractor":         {"the attributes that it names"},
 	"label-producer":         {"the attributes that it names"},
 	"learning-detector":      {"`window-requests`", "`window-tokens`"},

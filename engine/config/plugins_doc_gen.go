@@ -404,7 +404,7 @@ var pluginDocs = []Family{
 			{Name: "path", Kind: "string", Default: "", Range: "", Text: "The file, YAML or JSON; required.", Effect: ""},
 			{Name: "watchFile", Kind: "bool", Default: "false", Range: "", Text: "Puts changes of the file in force while the server runs.", Effect: ""},
 		}},
-		{Type: "inflight-load-producer", Text: "Counts the requests and prompt tokens that were sent to each server and have not ended.", Source: "engine/config/parameters.go", Writes: []string{"`inflight-requests`", "`inflight-tokens`"}, Parameters: []Parameter{
+		{Type: "inflight-load-producer", Text: "Counts the requests and prompt tokens that were sent to each server and have not ended.", Source: "engine/config/parameters.go", Writes: []string{"`inflight-requests`", "`inflight-tokens`", "`sent-requests`", "`sent-tokens`"}, Parameters: []Parameter{
 			{Name: "addEstimatedOutputTokens", Kind: "bool", Default: "false", Range: "", Text: "Counts tokens that are expected in answers as well, until the request ends: 4096 of a long answer and 100 of a short one, as an outlen-bucket says, and of others outputRatio times those of the prompt. The client's limit bounds them.", Effect: ""},
 			{Name: "outputRatio", Kind: "number", Default: "1.5", Range: "0 to 1000", Text: "The expected number of output tokens for each prompt token, where nothing else is known; 0 to 1000.", Effect: ""},
 			{Name: "maxEstimatedOutputTokens", Kind: "int", Default: "", Range: "0 or more", Text: "Bounds the expected output of one request, 0 or more; absent = nothing does.", Effect: ""},

@@ -292,7 +292,8 @@ var emits = map[string][]attributes.Attribute{
 		attributes.KVBlocks, attributes.Asleep, attributes.StartTime,
 	},
 	"inflight-load-producer": {
-		attributes.InflightRequests, attributes.InflightTokens, attributes.WindowRequests, attributes.WindowTokens,
+		attributes.InflightRequests, attributes.InflightTokens, attributes.SentRequests, attributes.SentTokens,
+		attributes.WindowRequests, attributes.WindowTokens,
 	},
 	prefixProducer: {attributes.PrefixBlocks},
 }
@@ -301,6 +302,9 @@ var emits = map[string][]attributes.Attribute{
 func (l *loader) declare(x *instance) []attributes.Slot {
 	if plugin, ok := x.plugin.(schedule.Reader); ok && !x.declared {
 		r := l.binding.Reader(x.name)
+		if _, detects := x.plugin.(schedule.Detector); detects {
+			r = l.binding.DetectorReader(x.name)
+		}
 		plugin.Declare(r)
 		x.declared, x.reads = true, r.Slots()
 	}

@@ -59,6 +59,9 @@ func (d *Learning) Filter(in *schedule.Input, keep []bool) {
 	}
 }
 
+// Exclude keeps all: a request for which a server without room is picked waits for that server.
+func (*Learning) Exclude(*schedule.Input, []bool) {}
+
 // Bounds has the window of each server be its bound, as far as the ceiling goes.
 func (*Learning) Bounds(ceiling float64) endpoints.Room {
 	return endpoints.Room{Learned: true, Share: ceiling}

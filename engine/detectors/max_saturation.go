@@ -152,12 +152,22 @@ func lesser(a, b int) int {
 }
 
 // Room keeps the servers that have room by each detector that counts for them.
-func (d *MaxSaturation) Room(in *schedule.Input, keep []bool) {
+func (d *MaxSaturation) Room(in *schedule.Input, keep []bool) { d.leave(in, keep, false) }
+
+// Exclude is Room without the bounds for which requests wait at a server.
+func (d *MaxSaturation) Exclude(in *schedule.Input, keep []bool) { d.leave(in, keep, true) }
+
+func (d *MaxSaturation) leave(in *schedule.Input, keep []bool, priced bool) {
 	for i := range d.of {
 		p, room := &d.of[i], in.Flags()
-		if gate, ok := p.Detector.(schedule.Gate); ok {
+		pricing, prices := p.Detector.(schedule.Pricing)
+		gate, bounds := p.Detector.(schedule.Gate)
+		switch {
+		case priced && prices && len(p.stages) == 0:
+			pricing.Exclude(in, room)
+		case bounds:
 			gate.Room(in, room)
-		} else if p.Detector.Saturation(in) >= in.Ceiling() {
+		case p.Detector.Saturation(in) >= in.Ceiling():
 			clear(room)
 		}
 		for j := range keep {

@@ -12,6 +12,9 @@ type Counters struct {
 	Inflight int // requests that were sent to the endpoint and have not ended
 	Tokens   int // prompt tokens of those requests, estimated
 	Since    int // those of the requests that were sent after the scrape of the sample in force began
+
+	Held       int // requests that wait in the picker for room at the endpoint
+	HeldTokens int // their prompt tokens, estimated
 }
 
 // load holds what Counters are read from. Cycles of all loops write it: single words, changed by atomic operations, in
@@ -21,7 +24,9 @@ type load struct {
 	word     atomic.Uint64 // a scrapes, packed
 	requests atomic.Int64
 	tokens   atomic.Int64
-	_        [40]byte
+	waits    atomic.Int64 // requests that wait in the picker for room here
+	waiting  atomic.Int64 // their tokens
+	_        [24]byte
 }
 
 // Pick is what one request added to the load of an endpoint.
@@ -149,6 +154,11 @@ func add(word *atomic.Int64, n int64, below int) bool {
 			return true
 		}
 	}
+}
+
+func (l *load) hold(requests, tokens int) {
+	l.waits.Add(int64(requests))
+	l.waiting.Add(int64(tokens))
 }
 
 func (l *load) add(tokens int) Pick {

@@ -61,6 +61,13 @@ func (w LoadWriter) Take(tokens int, room Room) (Pick, bool) {
 // Remove takes a pick back.
 func (w LoadWriter) Remove(p Pick) { w.load.remove(p) }
 
+// Hold notes that a request with so many prompt tokens waits for room at the endpoint. The caller must call Release once
+// with the same number.
+func (w LoadWriter) Hold(tokens int) { w.load.hold(1, tokens) }
+
+// Release notes that a request does not wait any more for which Hold was called.
+func (w LoadWriter) Release(tokens int) { w.load.hold(-1, -tokens) }
+
 // CountPick counts a request that is sent to the endpoint.
 func (w LoadWriter) CountPick() { w.sent.picks.Add(1) }
 

@@ -22,6 +22,7 @@ type Entry struct {
 	Request messages.RequestID
 	Flow    messages.FlowKey
 	Class   Class
+	Wanted  messages.EndpointID // that it waits for; zero = it waits for any of its class
 	Cycle   messages.Sink[messages.CycleMsg]
 	Wait
 	Work
@@ -106,10 +107,15 @@ func ClassOf(model string, subset messages.Subset, reach Reach) Class {
 	return Class(d.Sum64())
 }
 
+// ClassAt returns the class of requests that wait for room at one endpoint.
+func ClassAt(e messages.EndpointID) Class {
+	return Class(1<<63 | uint64(e.Slot)<<32 | uint64(uint32(e.Generation)))
+}
+
 // Each class without room costs a try when room changes, so a band tells so many apart. Requests of further ones share
 // a few, in which one without room may hold up others.
 const (
-	classes       = 128
+	classes       = 2048
 	sharedClasses = 16
 )
 

@@ -178,9 +178,9 @@ type fills struct {
 	every    uint64               // bits of all sources
 	plain    bool                 // the metrics page of every endpoint is all that plugins read
 	queued   []int                // slots of the queue: sampled, and what was picked since
-	requests []int
-	tokens   []int
-	windows  [2][]int // slots of the learned window: requests, tokens
+	requests [2][]int             // slots of what was sent and waits, and of what was sent
+	tokens   [2][]int             // likewise
+	windows  [2][]int             // slots of the learned window: requests, tokens
 	prefix   []int
 }
 
@@ -225,9 +225,13 @@ func newFills(l *attributes.Layout) *fills {
 		case a.Origin == attributes.Sampled:
 			f.sample(slot, a)
 		case a == attributes.InflightRequests:
-			f.requests = append(f.requests, slot.Index)
+			f.requests[0] = append(f.requests[0], slot.Index)
 		case a == attributes.InflightTokens:
-			f.tokens = append(f.tokens, slot.Index)
+			f.tokens[0] = append(f.tokens[0], slot.Index)
+		case a == attributes.SentRequests:
+			f.requests[1] = append(f.requests[1], slot.Index)
+		case a == attributes.SentTokens:
+			f.tokens[1] = append(f.tokens[1], slot.Index)
 		case a == attributes.WindowRequests:
 			f.windows[0] = append(f.windows[0], slot.Index)
 		case a == attributes.WindowTokens:

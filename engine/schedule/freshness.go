@@ -53,15 +53,16 @@ func (r *profileRun) keepIf(stays func(at int) bool) int {
 // standIn scores by requests in flight: 1 for the fewest, 0 for the most, in proportion between them; 1 if all are
 // equal.
 func (r *profileRun) standIn() {
-	lo := r.view.load[r.place[0]].Inflight
+	load := func(at int) int { return r.view.load[at].Inflight + r.view.load[at].Held }
+	lo := load(r.place[0])
 	hi := lo
 	for _, at := range r.place {
-		lo, hi = min(lo, r.view.load[at].Inflight), max(hi, r.view.load[at].Inflight)
+		lo, hi = min(lo, load(at)), max(hi, load(at))
 	}
 	for i, at := range r.place {
 		r.scores[i] = 1
 		if hi > lo {
-			r.scores[i] = float32(hi-r.view.load[at].Inflight) / float32(hi-lo)
+			r.scores[i] = float32(hi-load(at)) / float32(hi-lo)
 		}
 	}
 }

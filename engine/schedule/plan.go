@@ -129,6 +129,12 @@ func (p *Plan) Bounds(ceiling float64) endpoints.Room {
 	return p.points.gate.plugin.Bounds(ceiling)
 }
 
+// Prices reports whether a request for which a full endpoint is picked waits for that one.
+func (p *Plan) Prices() bool {
+	pricing, ok := p.points.gate.plugin.(Pricing)
+	return ok && pricing.Bounds(1).Learned
+}
+
 // TellSaturation has outcomes say how full the gate finds the endpoints. It is called before the plan runs.
 func (p *Plan) TellSaturation() { p.points.saturation = true }
 

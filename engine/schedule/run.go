@@ -170,7 +170,11 @@ func (r *profileRun) leaveRoomy(now time.Time) bool {
 	}
 	r.in.candidates = Candidates{r.view.all, r.place}
 	began, before := r.tools.Clock.Nanos(), len(r.place)
-	r.gate.plugin.Room(&r.in, r.keep)
+	if pricing, ok := r.gate.plugin.(Pricing); ok {
+		pricing.Exclude(&r.in, r.keep)
+	} else {
+		r.gate.plugin.Room(&r.in, r.keep)
+	}
 	r.observer.PluginRan(r.gate.Meter, time.Duration(r.tools.Clock.Nanos()-began))
 	r.leaveDue(now)
 	if r.compact(); len(r.place) == before {

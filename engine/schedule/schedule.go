@@ -297,6 +297,16 @@ type Gate interface {
 	Bounds(ceiling float64) endpoints.Room
 }
 
+// Pricing is a Gate that leaves full endpoints to the scorers, as far as their bounds are learned. A request for which
+// one of those is picked waits for that endpoint, because it costs the least there all the same.
+type Pricing interface {
+	Gate
+
+	// Exclude is asked in place of Room: it sets keep[i] to false for each candidate without room that no request waits
+	// for by itself. Bounds hold for the others.
+	Exclude(in *Input, keep []bool)
+}
+
 // poolGate makes a gate of a detector that only knows how full all endpoints are together.
 type poolGate struct{ Detector }
 

@@ -354,19 +354,22 @@ func (v *view) count() {
 	for _, slot := range v.fills.queued {
 		column := v.numbers.columns[slot]
 		for i := range v.all {
-			column[i] = v.known[i].queued + float64(v.load[i].Since)
+			column[i] = v.known[i].queued + float64(v.load[i].Since+v.load[i].Held)
 		}
 	}
-	for _, slot := range v.fills.requests {
-		column := v.numbers.columns[slot]
-		for i := range v.all {
-			column[i] = float64(v.load[i].Inflight)
+	for sent := range 2 {
+		waits := 1 - sent // whether what waits counts
+		for _, slot := range v.fills.requests[sent] {
+			column := v.numbers.columns[slot]
+			for i := range v.all {
+				column[i] = float64(v.load[i].Inflight + waits*v.load[i].Held)
+			}
 		}
-	}
-	for _, slot := range v.fills.tokens {
-		column := v.numbers.columns[slot]
-		for i := range v.all {
-			column[i] = float64(v.load[i].Tokens)
+		for _, slot := range v.fills.tokens[sent] {
+			column := v.numbers.columns[slot]
+			for i := range v.all {
+				column[i] = float64(v.load[i].Tokens + waits*v.load[i].HeldTokens)
+			}
 		}
 	}
 	v.countWindows()

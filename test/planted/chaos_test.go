@@ -47,7 +47,7 @@ var chaosFaults = map[string]fault{
 		complaint: "ran profile",
 	},
 	"a stage is load for ever": {
-		file: "actors/cycle/wait.go", was: "c.abandonProbe()\n\tc.unloadStages()\n", is: "c.abandonProbe()\n",
+		file: "actors/cycle/wait.go", was: "c.unhold()\n\tc.unloadStages()\n", is: "c.unhold()\n",
 		complaint: "load is left on",
 	},
 	"a question is answered twice": {

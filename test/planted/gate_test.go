@@ -27,8 +27,8 @@ var gate = map[string]contract{
 		file: "engine/endpoints/endpoints.go", was: "return s != nil && !math.IsNaN(",
 		is: "return s != nil || math.IsNaN(",
 	}, "actors/window", "TestNothingKnown"},
-	"without a file requests do not wait": {fault{
-		file: "engine/config/config.go", was: "featureGates: [flowControl]\n", is: "",
+	"the flag does not have requests wait": {fault{
+		file: "engine/config/config.go", was: "if flowControl(defaults.Gates) {", is: "if false {",
 	}, "engine/config", "TestDefaultHas"},
 	"a window never shrinks": {fault{
 		file: "engine/window/window.go", was: "w.requests, w.found = smaller, smaller", is: "w.found = smaller",
@@ -65,23 +65,29 @@ var gate = map[string]contract{
 		is: "c.loaded(false)",
 	}, ".", "TestOrderHoldsOverAllLoops"},
 	"room that changes during a turn is not noticed": {fault{
-		file: "actors/capacity/capacity.go", was: "a.turn.changed = true\n", is: "",
+		file: "actors/capacity/prices.go", was: "\ta.turn.changes(at)\n", is: "",
 	}, "actors/capacity", "Test"},
 	"a flow that crowds finds a class full for all": {fault{
 		file: "actors/capacity/capacity.go", was: "crowded := e.Crowds() && !a.queues.Floored()",
 		is: "crowded := false",
 	}, "actors/capacity", "TestCrowdThatLeaves"},
 	"requests wait for room that a new configuration gives": {fault{
-		file: "actors/capacity/capacity.go", was: "		a.onRoomChanged() // flows", is: "		// flows",
+		file: "actors/capacity/capacity.go", was: "		a.onRoomChanged(messages.EndpointID{}) // flows", is: "		// flows",
 	}, "actors/capacity", "TestSettingsThatLetCrowds"},
 	"a full class holds up the others": {fault{
-		file: "actors/capacity/capacity.go", was: "failed, full := a.full[e.Class]",
+		file: "actors/capacity/capacity.go", was: "failed, full := a.failure(e.Class)",
 		is: "failed, full := failure{priority: 1 << 31}, len(a.full) > 0",
 	}, "actors/capacity", "Test"},
 	"a class stays full for ever": {fault{
-		file: "actors/capacity/capacity.go", was: "a.turn.changed = true\n\tclear(a.full)\n",
-		is: "a.turn.changed = true\n",
+		file: "actors/capacity/prices.go", was: "a.turn.changes(at)\n\tclear(a.full)\n",
+		is: "a.turn.changes(at)\n",
 	}, "actors/capacity", "Test"},
+	"what waits for one endpoint is never asked again": {fault{
+		file: "actors/capacity/prices.go", was: "a.prices.timer = nil\n\tclear(a.prices.full)\n", is: "a.prices.timer = nil\n",
+	}, "actors/capacity", "TestPrices"},
+	"a request that has left is held against its endpoint": {fault{
+		file: "actors/cycle/wait.go", was: "c.unhold()\n\tc.unloadStages()\n", is: "c.unloadStages()\n",
+	}, "actors/cycle", "TestCrashReleases"},
 	"a class stays full while nothing waits": {fault{
 		file: "actors/capacity/capacity.go", was: "if n == 0 {\n\t\tclear(a.full)", is: "if n < 0 {\n\t\tclear(a.full)",
 	}, "actors/capacity", "TestEmptyLine"},

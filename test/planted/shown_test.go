@@ -52,7 +52,7 @@ var shown = map[string]contract{
 	}, "engine/flow", "TestLook"},
 	"a query gives a turn": {fault{
 		file: "actors/capacity/query.go", was: "m.Admin.Tell(answer)\n",
-		is: "m.Admin.Tell(answer)\n\ta.onRoomChanged()\n",
+		is: "m.Admin.Tell(answer)\n\ta.onRoomChanged(messages.EndpointID{})\n",
 	}, "actors/capacity", "TestWhatWaitsCanBeQueried"},
 	"who is asked too late is waited for": {fault{
 		file: "adapters/admin/requests.go",

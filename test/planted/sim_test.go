@@ -108,7 +108,7 @@ var simFaults = map[string]fault{
 		complaint: "never told of endpoints",
 	},
 	"a stage is load for ever": {
-		file: "actors/cycle/wait.go", was: "c.abandonProbe()\n\tc.unloadStages()\n", is: "c.abandonProbe()\n",
+		file: "actors/cycle/wait.go", was: "c.unhold()\n\tc.unloadStages()\n", is: "c.unhold()\n",
 		complaint: "load {",
 	},
 	"a stage is load until the request ends": {

@@ -26,7 +26,7 @@ var start = time.Unix(1_800_000_000, 0)
 
 // Play is what is played.
 type Play struct {
-	Text    string // of the configuration; "" = that without a file
+	Text    string // of the configuration; "" = that without a file, with flow control
 	Loops   int    // of the picker; 0 = 1
 	Seed    uint64
 	Length  time.Duration
@@ -244,6 +244,7 @@ func (w *World) newPicker() (*signalbox.Picker, error) {
 	settings := config.Settings{Destinations: 1, Stale: 2 * time.Second}
 	load := func() (*config.Config, error) { return config.Load([]byte(w.play.Text), settings) }
 	if w.play.Text == "" {
+		settings.Gates = []string{"flowControl"}
 		load = func() (*config.Config, error) { return config.Default(settings) }
 	}
 	cfg, err := load()
