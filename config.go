@@ -27,7 +27,6 @@ type Config struct {
 	PoolName     string // value of the pool's label in metrics
 	EmitScores   bool   // picks carry the scores of endpoints
 	FlowLabels   int    // most flows that metrics tell apart; 0 = DefaultFlowLabels
-	FlowSeed     uint64 // of the hash that gives a flow its shard; equal seeds give equal shards
 }
 
 // DefaultFlowLabels is how many flows metrics tell apart.

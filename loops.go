@@ -1,10 +1,7 @@
 package signalbox
 
 import (
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/signalbox-epp/signalbox/actors/cycle"
-	"github.com/signalbox-epp/signalbox/actors/flow"
 	"github.com/signalbox-epp/signalbox/actors/shard"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
@@ -14,24 +11,22 @@ import (
 
 // loop holds the actors that each loop has for itself, and the book that they share.
 type loop struct {
-	shard     runtime.Ref[messages.ShardMsg]
-	flow      runtime.Ref[messages.FlowMsg]
-	admission messages.Sink[messages.FlowMsg] // the sink of flow that cycles tell
-	deps      *cycle.Deps                     // of the cycles that are children of shard
-	book      *records.Book
+	shard runtime.Ref[messages.ShardMsg]
+	deps  *cycle.Deps // of the cycles that are children of shard
+	book  *records.Book
 }
 
 func (p *Picker) spawnLoops() error {
-	flows, shards := flow.NewMetrics(p.world.Metrics), shard.NewMetrics(p.world.Metrics)
+	shards := shard.NewMetrics(p.world.Metrics)
 	for i := range p.sys.Loops() {
-		if err := p.spawnLoop(i, flows, shards); err != nil {
+		if err := p.spawnLoop(i, shards); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *Picker) spawnLoop(i int, flows *flow.Metrics, shards *shard.Metrics) (err error) {
+func (p *Picker) spawnLoop(i int, shards *shard.Metrics) (err error) {
 	n := p.sys.Loops()
 	l := loop{book: records.NewBook(p.cfg.Records.Entries/n, p.cfg.Records.Bytes/n)}
 	l.shard, err = spawn[messages.ShardMsg](p, i, "shard", messages.ShardStarted{Shard: i},
@@ -39,12 +34,6 @@ func (p *Picker) spawnLoop(i int, flows *flow.Metrics, shards *shard.Metrics) (e
 	if err != nil {
 		return err
 	}
-	l.flow, err = spawn[messages.FlowMsg](p, i, "flow", messages.FlowStarted{Shard: i},
-		func() runtime.Actor[messages.FlowMsg] { return flow.New(p.bell("flow"), flows) })
-	if err != nil {
-		return err
-	}
-	l.admission = runtime.Handed[messages.FlowMsg](p.sys, "cycle", "flow", l.flow)
 	l.deps = p.cycleDeps(i, l.book)
 	p.loops = append(p.loops, l)
 	return nil
@@ -53,7 +42,7 @@ func (p *Picker) spawnLoop(i int, flows *flow.Metrics, shards *shard.Metrics) (e
 // cycleDeps returns what the cycles of loop i work with. They share one scheduler.
 func (p *Picker) cycleDeps(i int, book *records.Book) *cycle.Deps {
 	return &cycle.Deps{
-		Flow: p.flowOf, Pool: p.endpoints,
+		Pool:    p.endpoints,
 		Prefix:  runtime.Handed[messages.PrefixMsg](p.sys, "cycle", "prefix", p.refs.prefix),
 		Memory:  runtime.Handed[messages.MemoryMsg](p.sys, "cycle", "memory", p.refs.memory),
 		Outlier: runtime.Handed[messages.OutlierMsg](p.sys, "cycle", "outlier", p.refs.outlier),
@@ -72,19 +61,6 @@ func (p *Picker) cycleDeps(i int, book *records.Book) *cycle.Deps {
 func (p *Picker) refused(r *messages.Record) {
 	p.families.Refused(r)
 	p.world.Report(r)
-}
-
-// flowOf returns the flow shard of a flow. The key alone decides, so that all requests of a flow wait in one queue.
-func (p *Picker) flowOf(k messages.FlowKey) messages.Sink[messages.FlowMsg] {
-	return p.loops[flowShard(k, p.cfg.FlowSeed, len(p.loops))].admission
-}
-
-// flowShard returns the index of a flow's shard, 0 <= index < shards. The seed keeps clients from choosing names that
-// all meet on one shard.
-func flowShard(k messages.FlowKey, seed uint64, shards int) int {
-	d := xxhash.NewWithSeed(seed)
-	_, _ = d.WriteString(k.Fairness) // never fails
-	return int((d.Sum64() + uint64(k.Priority)) % uint64(shards))
 }
 
 // loopOf returns the loop that runs a request's cycle. The request's number alone decides, so that everything that

@@ -313,9 +313,6 @@ func (p *Picker) closeOrder() []runtime.Target {
 	for _, l := range p.loops {
 		all = append(all, l.shard)
 	}
-	for _, l := range p.loops {
-		all = append(all, l.flow)
-	}
 	r := &p.refs
 	return append(all, r.capacity, r.window, r.prefix, r.memory, r.pool, r.recorder, r.outlier)
 }

@@ -89,7 +89,7 @@ func (s *stand) settings(seed uint64) Config {
 		},
 		Scraper:  scraper.Config{Scraping: messages.Scraping{Metrics: true}},
 		Records:  Records{Entries: remembered, Bytes: 3 << 20},
-		PoolName: "pool", FlowSeed: seed,
+		PoolName: "pool",
 	}
 }
 
@@ -348,27 +348,6 @@ func TestRequestStaysOnTheLoopOfItsNumber(t *testing.T) {
 	runtimetest.Inspect(s.System()).StepUntil(time.Millisecond)
 	if n := len(s.ended); n != 2*testLoops+1 || s.ended[n-1].Request != 99 {
 		t.Errorf("%d requests reported, want %d, the refused one last: %+v", n, 2*testLoops+1, s.ended)
-	}
-}
-
-// Flows of one key meet on one shard, which the seed chooses.
-func TestFlowShardFollowsKeyAndSeed(t *testing.T) {
-	a, b := newStand(t, 1), newStand(t, 2)
-	moved, used := 0, map[messages.Sink[messages.FlowMsg]]int{}
-	for i := range 60 {
-		key := messages.FlowKey{Fairness: "tenant-" + strconv.Itoa(i), Priority: i % 2}
-		at := flowShard(key, 1, testLoops)
-		if a.flowOf(key) != messages.Sink[messages.FlowMsg](a.loops[at].flow) {
-			t.Errorf("%v: not on shard %d, which its seed names", key, at)
-		}
-		if b.flowOf(key) != messages.Sink[messages.FlowMsg](b.loops[at].flow) {
-			moved++
-		}
-		used[a.flowOf(key)]++
-	}
-	if moved < 20 || len(used) != testLoops {
-		t.Errorf("%d of 60 flows move with the seed, want 20 or more; %d shards have any, want %d", moved, len(used),
-			testLoops)
 	}
 }
 

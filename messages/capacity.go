@@ -16,7 +16,7 @@ type CapacityStarted struct{}
 
 // WaitRequested asks for a turn, and for a place in the line until then.
 //
-//	From:  flow, for a request that came while others wait; cycle, when no endpoint had room for it
+//	From:  cycle, when no endpoint had room for the request, or others waited that go before it
 //	To:    capacity
 //	Reply: Queued, then exactly one of Dispatched, Rejected, Evicted to Cycle, unless WaitEnded comes first
 type WaitRequested struct {
@@ -52,7 +52,7 @@ type Saturation struct {
 // WaitEnded says that a request does not wait any more: an endpoint was picked for it, or it has ended. A request that
 // is not known is no error.
 //
-//	From:  cycle, once for each wait of which it knows; flow, for the requests for which it told WaitRequested
+//	From:  cycle, once after WaitRequested
 //	To:    capacity
 //	Reply: none
 type WaitEnded struct {
@@ -63,7 +63,7 @@ type WaitEnded struct {
 
 // TurnFailed says that no endpoint had room for a request whose turn it was. It waits on, at its former place.
 //
-//	From:  cycle, instead of WaitEnded, after a Dispatched with Turn
+//	From:  cycle, instead of WaitEnded, after a Dispatched
 //	To:    capacity
 //	Reply: as for WaitRequested, without Queued; Evicted at once if the request is not known
 type TurnFailed struct {

@@ -35,20 +35,19 @@ type Queued struct {
 	RetryAfter time.Duration // how long those take to leave, as things are
 }
 
-// Dispatched ends the wait: the request may run now.
+// Dispatched gives a request that waits its turn to be picked for. No other one has a turn before the reply.
 //
-//	From:  flow; capacity
+//	From:  capacity
 //	To:    cycle
-//	Reply: RequestEnded to flow, when the cycle ends; with Turn also WaitEnded or TurnFailed to capacity, at once
+//	Reply: WaitEnded or TurnFailed to capacity, at once
 type Dispatched struct {
-	Waited time.Duration // in the queue; 0 = did not wait
-	Turn   bool          // it has waited, and no other request is dispatched before the reply
+	Waited time.Duration // in the line
 	Share  float64       // of what its priority may fill, that it may, above 1 by its band's least share; 0 = all
 }
 
 // Rejected ends the wait before it began: the request will not run.
 //
-//	From:  flow; capacity
+//	From:  capacity
 //	To:    cycle
 //	Reply: none
 type Rejected struct {

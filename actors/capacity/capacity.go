@@ -2,13 +2,14 @@
 // pick to find: the request whose turn it is tries to be picked for, and either leaves the line, or says that there was
 // no room, and is put back where it stood. The actor never looks at an endpoint, and never picks.
 //
-//	                WaitRequested            turn: Dispatched
-//	(cycle, flow) ───────────────► waiting ────────────────────► trying ─── WaitEnded ───► (picked, or ended)
-//	      ▲                          │  ▲                          │
-//	      │ Rejected: no place       │  └──────── TurnFailed ──────┘
-//	      │ Evicted: made way        │
-//	      └──────────────────────────┘
+//	          WaitRequested            turn: Dispatched
+//	(cycle) ───────────────► waiting ────────────────────► trying ─── WaitEnded ───► (picked, or ended)
+//	   ▲                       │  ▲                          │
+//	   │ Rejected: no place    │  └──────── TurnFailed ──────┘
+//	   │ Evicted: made way     │
+//	   └───────────────────────┘
 //
+// A request that finds room asks nothing of it: it comes here if there was none, or if others wait that go before it.
 // At most one request is trying at a time, so the order of the line holds exactly, over all loops. A class of requests
 // for which a turn has failed is passed over until an endpoint's room has changed, or the line was empty.
 package capacity
@@ -307,7 +308,7 @@ func (a *Capacity) next(ctx runtime.Context[messages.CapacityMsg]) {
 		if e == nil {
 			break
 		}
-		turn := messages.Dispatched{Waited: ctx.Now().Sub(e.Arrived), Turn: true}
+		turn := messages.Dispatched{Waited: ctx.Now().Sub(e.Arrived)}
 		switch {
 		case a.queues.Floored():
 			turn.Share = a.ceilings.Of(math.MaxInt) / a.ceilings.Of(e.Flow.Priority)
@@ -330,16 +331,20 @@ func (a *Capacity) next(ctx runtime.Context[messages.CapacityMsg]) {
 // count says in the line how many requests wait or try. While there are none, no message tells that room has
 // changed, so no class is known to be full.
 func (a *Capacity) count() {
-	n := a.queues.Total().Requests + int64(len(a.late))
-	if a.turn.entry != nil {
+	n, first := a.queues.Total().Requests+int64(len(a.late)), a.queues.First()
+	if e := a.turn.entry; e != nil {
 		n++
+		first = max(first, e.Flow.Priority)
+	}
+	for _, l := range a.late {
+		first = max(first, l.entry.Flow.Priority)
 	}
 	if n == 0 {
 		clear(a.full)
 		a.prices.clear()
 	}
 	a.drain.waits(n > 0)
-	a.line.Set(n)
+	a.line.Set(n, first)
 }
 
 // Stopped answers all requests that wait. One that has a turn needs no answer: either it is picked for, or TurnFailed
@@ -352,6 +357,6 @@ func (a *Capacity) Stopped(runtime.Context[messages.CapacityMsg]) {
 	for _, e := range a.queues.All() {
 		e.Cycle.Tell(failed)
 	}
-	a.line.Set(0)
+	a.line.Set(0, math.MinInt)
 	a.deps.Metrics.clear()
 }

@@ -2,6 +2,7 @@ package capacity_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -75,7 +76,7 @@ func (s *scene) turn(want messages.RequestID) {
 	for id, c := range s.cycles {
 		for _, m := range c.Told() {
 			d, ok := m.(messages.Dispatched)
-			if ok && (!d.Turn || id != want) {
+			if ok && id != want {
 				s.Errorf("request %d: %+v, want the turn of %d", id, d, want)
 			}
 			if ok && id == want {
@@ -90,7 +91,7 @@ func (s *scene) turn(want messages.RequestID) {
 
 func (s *scene) waits(want int64) {
 	s.Helper()
-	if want > 0 && !s.line.Waits() {
+	if want > 0 && !s.line.HoldsUp(math.MinInt) {
 		s.Error("the line says that no request waits")
 	}
 	if got := s.metric("signalbox_flow_waiting_requests"); got != float64(want) {
@@ -114,6 +115,29 @@ func (s *scene) metric(name string) float64 {
 }
 
 func tenant(name string) messages.FlowKey { return messages.FlowKey{Fairness: name} }
+
+// Those that come are held up by requests of their own or a higher priority: that wait, that try, or that are late with their answer.
+func TestLineSaysWhoGoesFirst(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	first := func(want int) {
+		t.Helper()
+		if !s.line.HoldsUp(want) || s.line.HoldsUp(want+1) {
+			t.Errorf("priority %d is held up: %t, the next higher one: %t", want, s.line.HoldsUp(want),
+				s.line.HoldsUp(want+1))
+		}
+	}
+	s.asks(1, at(5), 0)
+	s.asks(2, at(-1), 0)
+	first(5)
+	s.actor.Advance(2 * time.Second) // 1 is late, 2 has its turn
+	first(5)
+	s.actor.Tell(messages.WaitEnded{Request: 1})
+	first(-1)
+	s.actor.Tell(messages.WaitEnded{Request: 2})
+	if s.line.HoldsUp(math.MinInt) {
+		t.Error("none waits, and requests are held up")
+	}
+}
 
 func TestTurnsComeOneByOne(t *testing.T) {
 	s := newScene(t, flow.Limits{})
@@ -144,10 +168,10 @@ func TestFirstTurnComesAtOnce(t *testing.T) {
 	s.asks(1, tenant("a"), 0)
 	s.actor.Advance(time.Second)
 	s.asks(2, tenant("a"), 0)
-	s.cycles[1].Got(messages.Queued{RetryAfter: time.Second}, messages.Dispatched{Turn: true})
+	s.cycles[1].Got(messages.Queued{RetryAfter: time.Second}, messages.Dispatched{})
 	s.cycles[2].Got(messages.Queued{RetryAfter: time.Second})
 	s.actor.Tell(messages.WaitEnded{Request: 1})
-	s.cycles[2].Got(messages.Dispatched{Turn: true})
+	s.cycles[2].Got(messages.Dispatched{})
 }
 
 // While nothing waits nothing is computed: no timer is set, and news of room ask nothing.

@@ -28,10 +28,9 @@ func TestLoadKeepsToTheCeiling(t *testing.T) {
 		s.plan.TellSaturation()
 		flow.CeilingsWriter{Ceilings: &s.ceilings}.Set([]flow.Ceiling{{Priority: 0, Share: ceiling}})
 		s.play()
-		s.arrive(24 * time.Hour)
-		s.flow.Told()
+		s.ready(24 * time.Hour)
 		s.fill()
-		s.cycle.Tell(messages.Dispatched{})
+		s.arrive()
 		if fits {
 			s.capacity.Got()
 			s.load(2, 1)
@@ -42,7 +41,7 @@ func TestLoadKeepsToTheCeiling(t *testing.T) {
 			t.Errorf("it was told %+v, want %+v", asked.Saturation, want)
 		}
 		s.load(1, 1)
-		s.cycle.Tell(messages.Dispatched{Turn: true})
+		s.cycle.Tell(messages.Dispatched{})
 		s.capacity.Got(messages.TurnFailed{
 			Request: 7, Class: s.class(), Cycle: s.cycle, Saturation: messages.Saturation{Known: true, Full: .6},
 		})
@@ -59,8 +58,7 @@ func TestRequestsAreCountedByPriority(t *testing.T) {
 		}
 	}
 	s := gated(t)
-	check(s, flow.Counts{Arrivals: 1})
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	check(s, flow.Counts{Arrivals: 1, Dispatches: 1, Inflight: 1})
 	s.cycle.Tell(messages.ResponseStarted{Status: 200, Served: addresses[second]}) // the load moves
 	check(s, flow.Counts{Arrivals: 1, Dispatches: 1, Inflight: 1})
@@ -69,15 +67,15 @@ func TestRequestsAreCountedByPriority(t *testing.T) {
 
 	s, release := queuedUp(t)
 	check(s, flow.Counts{Arrivals: 1})
-	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.cycle.Tell(messages.Dispatched{})
 	check(s, flow.Counts{Arrivals: 1})
 	release()
-	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.cycle.Tell(messages.Dispatched{})
 	s.cycle.Tell(messages.StreamGone{})
 	check(s, flow.Counts{Arrivals: 1, Dispatches: 1})
 
-	s = waiting(t) // under a plan without a gate
-	s.cycle.Tell(messages.Dispatched{})
+	s = coming(t) // under a plan without a gate
+	s.arrive()
 	s.cycle.Tell(messages.StreamGone{})
 	check(s, flow.Counts{})
 }

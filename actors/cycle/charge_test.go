@@ -31,8 +31,18 @@ func metered(t *testing.T, fair flow.Fairness) *scene {
 	s.capacity.Told()
 	s.ended = nil
 	s.play()
-	s.arrive(24 * time.Hour)
+	s.ready(24 * time.Hour)
 	return s
+}
+
+// turns has the request wait behind others, and gives it its turn.
+func (s *scene) turns() {
+	s.Helper()
+	flow.LineWriter{Line: &s.line}.Set(1, 0)
+	s.arrive()
+	s.capacity.Told()
+	flow.LineWriter{Line: &s.line}.Set(0, 0)
+	s.cycle.Tell(messages.Dispatched{})
 }
 
 func used(prompt, output int64) messages.TokensUsed {
@@ -65,7 +75,11 @@ func TestFlowIsChargedAtTheEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := metered(t, new(fairness.Token))
-			s.cycle.Tell(messages.Dispatched{Turn: c.turn})
+			if c.turn {
+				s.turns()
+			} else {
+				s.arrive()
+			}
 			for _, m := range c.told {
 				s.cycle.Tell(m)
 			}
@@ -86,15 +100,15 @@ func TestFlowIsChargedForOutputAsItComes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := metered(t, new(fairness.Token))
-			s.cycle.Tell(messages.Dispatched{})
+			s.arrive()
 			s.cycle.Tell(c.began)
 			s.cycle.Tell(c.more)
 			s.capacity.Got()
-			flow.LineWriter{Line: &s.line}.Set(1)
+			flow.LineWriter{Line: &s.line}.Set(1, 0)
 			s.cycle.Tell(c.more)
 			s.cycle.Tell(c.more)
 			s.capacity.Got(used(12, 10))
-			flow.LineWriter{Line: &s.line}.Set(0)
+			flow.LineWriter{Line: &s.line}.Set(0, 0)
 			s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 700, Usage: reported(25)})
 			s.capacity.Got(used(7-12, 25-10))
 		})
@@ -103,11 +117,11 @@ func TestFlowIsChargedForOutputAsItComes(t *testing.T) {
 
 func TestRequestIsChargedOnlyIfItsBandAsks(t *testing.T) {
 	s := metered(t, new(fairness.RoundRobin))
-	flow.LineWriter{Line: &s.line}.Set(1)
-	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.turns()
+	flow.LineWriter{Line: &s.line}.Set(1, 0)
 	s.cycle.Tell(messages.ResponseStarted{Status: 200})
 	s.cycle.Tell(messages.ResponseProgressed{ResponseBytes: 600})
-	flow.LineWriter{Line: &s.line}.Set(0)
+	flow.LineWriter{Line: &s.line}.Set(0, 0)
 	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 700, Usage: reported(33)})
 	s.capacity.Got(messages.WaitEnded{Request: 7, Endpoint: first})
 }
@@ -115,7 +129,7 @@ func TestRequestIsChargedOnlyIfItsBandAsks(t *testing.T) {
 // What a turn charged is taken back with it, by capacity, also if the turn led nowhere.
 func TestTurnInVainIsNotCharged(t *testing.T) {
 	s, release := queuedUpMetered(t)
-	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.cycle.Tell(messages.Dispatched{})
 	s.capacity.Got(messages.TurnFailed{Request: 7, Class: s.class(), Cycle: s.cycle})
 	s.cycle.Tell(messages.StreamGone{})
 	s.capacity.Got(messages.WaitEnded{Request: 7})
@@ -124,7 +138,7 @@ func TestTurnInVainIsNotCharged(t *testing.T) {
 	s, release = queuedUpMetered(t)
 	release()
 	s.plan.Profiles()[0].Picker.Picker = pickFunc(func() []int { return nil })
-	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.cycle.Tell(messages.Dispatched{})
 	s.capacity.Got(messages.WaitEnded{Request: 7})
 }
 
@@ -134,9 +148,9 @@ func queuedUpMetered(t *testing.T) (s *scene, release func()) {
 	s = gated(t)
 	s.queueing.Default.Fairness = new(fairness.Token)
 	s.play()
-	s.arrive(24 * time.Hour)
+	s.ready(24 * time.Hour)
 	release = s.fill()
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.capacity.Told()
 	s.cycle.Tell(messages.Queued{RetryAfter: time.Second})
 	return s, release

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/records"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -23,11 +24,10 @@ func checked(t *testing.T) *scene {
 	}
 	asked := hello
 	asked.Form = learned
-	s.cycle.Tell(messages.RequestArrived{
+	s.coming = messages.RequestArrived{
 		Request: asked, Flow: line, ArrivedAt: s.began, Deadline: s.began.Add(24 * time.Hour), Connection: 1,
 		Check: true, Stream: s.stream,
-	})
-	s.flow.Told()
+	}
 	return s
 }
 
@@ -65,7 +65,7 @@ func TestCheckLeavesNothingBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := checked(t)
-			s.cycle.Tell(messages.Dispatched{})
+			s.arrive()
 			s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
 			s.load(1, 0)
 			for _, m := range then {
@@ -83,7 +83,6 @@ func (s *scene) leftNothing() {
 		s.Errorf("ended %t, timers %d, live %d", s.cycle.Ended(), s.cycle.Timers(), s.book.Live())
 	}
 	s.inFlight(0)
-	s.flow.Got(messages.RequestEnded{Request: 7})
 	s.outlier.Got()
 	s.prefix.Got()
 	kept := s.book.Newest(9, nil, func(*messages.Record) bool { return true })
@@ -108,8 +107,11 @@ func (s *scene) leftNothing() {
 // A check that is refused is answered, and leaves no record.
 func TestCheckThatIsRefused(t *testing.T) {
 	s := checked(t)
-	s.cycle.Tell(messages.Rejected{Reason: messages.NoCapacity})
-	s.stream.Got(messages.PickFailed{Reason: messages.NoCapacity})
+	all := s.pool.Snapshot()
+	endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(4, nil), nil)
+	s.arrive()
+	s.stream.Got(messages.PickFailed{Reason: messages.NoEndpoints, Detail: "the pool has no endpoints"})
+	endpoints.Publisher{Published: s.pool}.Publish(all, nil)
 	s.leftNothing()
 }
 
@@ -118,7 +120,7 @@ func TestCheckGivesTheProbeBack(t *testing.T) {
 	s := checked(t)
 	s.plan.Profiles()[0].Picker.Most = func() int { return 2 }
 	s.eject(first)
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.cycle.Tell(messages.ResponseStarted{Status: 200})
 	s.cycle.Tell(messages.FirstTokenSeen{})
 	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 9})

@@ -19,8 +19,8 @@ import (
 
 // Limits are the deadlines that a cycle sets. None is zero; no limit is carried as 24 hours.
 type Limits struct {
-	Queue        time.Duration // from AdmissionRequested to Dispatched
-	Pick         time.Duration // from Dispatched to the pick, including its time in the inbox
+	Queue        time.Duration // from RequestArrived to the turn in which it is picked for
+	Pick         time.Duration // for the pick, including the time of RequestArrived in the inbox
 	FirstToken   time.Duration // from the pick to the first byte of the response's body; longer is a failure
 	ResponseIdle time.Duration // between two signs of life of the response
 	Logged       time.Duration // from the end of the stream to the access log's entry
@@ -28,7 +28,6 @@ type Limits struct {
 
 // Deps holds what the cycles of one loop work with.
 type Deps struct {
-	Flow      func(messages.FlowKey) messages.Sink[messages.FlowMsg] // the flow shard of a flow
 	Prefix    messages.Sink[messages.PrefixMsg]
 	Memory    messages.Sink[messages.MemoryMsg]
 	Outlier   messages.Sink[messages.OutlierMsg]
@@ -162,7 +161,7 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 	}
 }
 
-// onRequestArrived opens the record and asks for a place.
+// onRequestArrived opens the record and picks, unless others go first.
 func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messages.RequestArrived) {
 	c.enter(queued)
 	c.arrival = arrival{req: m.Request, stream: m.Stream, connection: m.Connection, check: m.Check}
@@ -178,32 +177,50 @@ func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messa
 		c.rec.Model, c.rec.Target = records.Label(m.Request.Rewrite.From), c.rec.Model
 	}
 	c.openEntry(ctx)
-	c.askForPlace(ctx, &m)
+	c.beginWait(ctx, &m)
+	if c.wait.gated && c.deps.Bell.Line.HoldsUp(m.Flow.Priority) {
+		if c.price(ctx) {
+			c.joinLine(ctx)
+		}
+		return
+	}
+	c.try(ctx, chance{})
 }
 
-// onDispatched picks. It adds the load in the same step, so that the next request on this loop sees it. Without room
-// the request waits.
+// onDispatched picks for a request that has its turn.
 func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.Dispatched) {
 	if c.phase != queued {
 		return // a second Dispatched
 	}
-	c.held.wait = c.held.wait || m.Turn
-	c.chargeTurn(m.Turn)
-	if c.late(ctx, m, 0) {
+	c.chargeTurn(true)
+	c.try(ctx, chance{turn: true, waited: m.Waited, share: m.Share})
+}
+
+// chance is an attempt at picking for a request.
+type chance struct {
+	turn   bool          // capacity gave it; false = the request has just come
+	waited time.Duration // in the line; 0 = it did not wait
+	share  float64       // as in Dispatched
+}
+
+// try picks. It adds the load in the same step, so that the next request on this loop sees it. Without room the request
+// waits.
+func (c *Cycle) try(ctx runtime.Context[messages.CycleMsg], a chance) {
+	if c.late(ctx, a, 0) {
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 		return
 	}
 	c.unhold() // it does not stand in its own way
-	c.req.Share = m.Share
+	c.req.Share = a.share
 	out := c.deps.Scheduler.Run(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
 	c.choose(ctx, &out)
 	c.wait.saturation = messages.Saturation{Known: c.plan.TellsSaturation(), Full: out.Saturation}
 	if out.Full || out.Reason == messages.NoReason && !c.reserve(&out) {
 		c.rec.Decision = out.Decision
-		c.waitForRoom(ctx, m, &out)
+		c.waitForRoom(ctx, a, &out)
 		return
 	}
-	c.endWait(ctx, m.Waited, messages.OutcomeDispatched)
+	c.endWait(ctx, a.waited, messages.OutcomeDispatched)
 	c.deps.Scheduler.Prepare(c.plan, &c.req, &out)
 	c.account.onScheduled(out.Took, out.Reason)
 	c.rec.Decision = out.Decision
@@ -211,7 +228,7 @@ func (c *Cycle) onDispatched(ctx runtime.Context[messages.CycleMsg], m messages.
 	switch {
 	case out.Reason != messages.NoReason:
 		c.refuse(ctx, messages.PickFailed{Reason: out.Reason, Detail: out.Detail, RetryAfter: out.RetryAfter})
-	case c.late(ctx, m, out.Took):
+	case c.late(ctx, a, out.Took):
 		c.refuse(ctx, messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 	default:
 		c.onPicked(ctx, &out)
@@ -484,7 +501,6 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 		c.enter(done)
 	}
 	c.endWaitInVain(ctx)
-	c.leaveFlow(ctx)
 	c.leaveLine(ctx)
 	c.giveRoomBack()
 	c.endOffer(ctx, false)

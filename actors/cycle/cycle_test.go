@@ -32,7 +32,7 @@ func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
 	r := s.over(messages.NoReason)
 	if r.Status != 200 || r.Served != first || r.ResponseBytes != 9 || r.Usage.OutputTokens != 4 ||
 		r.FirstToken != 2*time.Second ||
-		r.Ended != 3*time.Second || r.QueueWait != 3*time.Second || r.Dropped != 0 || r.ArrivedAt != s.began {
+		r.Ended != 3*time.Second || r.QueueWait != 0 || r.Dropped != 0 || r.ArrivedAt != s.began {
 		t.Errorf("record %+v", r)
 	}
 	if r.Decision.PoolVersion != 3 || r.Decision.Profiles.Len() != 1 || r.Decision.Endpoints.At(1) != second {
@@ -43,11 +43,10 @@ func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
 		told = append(told, e.To+" "+e.Name)
 	}
 	want := []string{
-		" RequestArrived", "flow AdmissionRequested", " Dispatched", "prefix PromptPlaced", "stream PickMade",
-		" ResponseStarted", "prefix PromptServed", " FirstTokenSeen", " ResponseEnded", "flow RequestEnded",
-		"prefix PromptEnded",
+		" RequestArrived", "prefix PromptPlaced", "stream PickMade", " ResponseStarted", "prefix PromptServed",
+		" FirstTokenSeen", " ResponseEnded", "prefix PromptEnded",
 	}
-	if !slices.Equal(told, want) || r.Events.At(8).At != 3*time.Second {
+	if !slices.Equal(told, want) || r.Events.At(6).At != 3*time.Second {
 		t.Errorf("events %q, want %q", told, want)
 	}
 }
@@ -78,7 +77,7 @@ func TestEveryRefusalAnswersOnceAndHoldsNothing(t *testing.T) {
 			s.prefix.Got()
 			if r := s.over(c.want.Reason); r.Events.Len() != 5 {
 				t.Errorf(
-					"%d events, want 5: arrival, admission asked, the end, the answer told, the place given back",
+					"%d events, want 5: arrival, a place asked for, the end, the answer told, the place given back",
 					r.Events.Len(),
 				)
 			}
@@ -87,14 +86,6 @@ func TestEveryRefusalAnswersOnceAndHoldsNothing(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestFlowThatTakesNoWorkIsOverload(t *testing.T) {
-	s := newScene(t)
-	s.flow.Close()
-	s.arrive(time.Hour)
-	s.stream.Got(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
-	s.recorded(messages.Overloaded)
 }
 
 func TestPickThatFailsIsAnswered(t *testing.T) {
@@ -122,15 +113,13 @@ func TestPickThatFailsIsAnswered(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := waiting(t)
+			s := coming(t)
 			c.spoil(s)
-			s.cycle.Tell(messages.Dispatched{})
+			s.arrive()
 			s.stream.Got(c.want)
 			s.prefix.Got()
-			if n := s.over(c.want.Reason).Events.Len(); n != 5 {
-				t.Errorf(
-					"%d events, want 5: arrival, admission asked, the end, the answer told, the place given back", n,
-				)
+			if n := s.over(c.want.Reason).Events.Len(); n != 2 {
+				t.Errorf("%d events, want 2: arrival, the answer told", n)
 			}
 		})
 	}
@@ -307,8 +296,8 @@ func TestRunningRequestTellsWhatHappenedSoFar(t *testing.T) {
 	}
 	found := told[0].(messages.RecordsFound)
 	r := found.Records.At(0)
-	if found.Query != 4 || !r.Running || r.Ended != 0 || r.Served != first || r.Events.Len() != 16 || r.Dropped != 19 {
-		t.Errorf("found %+v, want a running record with 16 events and 19 dropped", found)
+	if found.Query != 4 || !r.Running || r.Ended != 0 || r.Served != first || r.Events.Len() != 16 || r.Dropped != 17 {
+		t.Errorf("found %+v, want a running record with 16 events and 17 dropped", found)
 	}
 }
 
@@ -317,7 +306,7 @@ func TestExpectedOutputIsLoad(t *testing.T) {
 	s := newScene(t)
 	s.plan.CountOutput(func(schedule.Request) int { return 90 })
 	s.play()
-	s.arrive(24 * time.Hour)
+	s.ready(24 * time.Hour)
 	shows := func(want ...int) {
 		t.Helper()
 		for i, e := range s.pool.Snapshot().Endpoints {
@@ -326,7 +315,7 @@ func TestExpectedOutputIsLoad(t *testing.T) {
 			}
 		}
 	}
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	shows(hello.PromptTokens+90, 0)
 	s.cycle.Tell(messages.ResponseStarted{Status: 200, Served: addresses[second]})
 	shows(0, hello.PromptTokens+90)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -21,11 +22,10 @@ func TestWaitThatIsTooLongIsRefused(t *testing.T) {
 			if c.pool != nil {
 				endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(4, c.pool), nil)
 			}
-			s.cycle.Advance(queueLimit - 1)
+			s.cycle.Advance(turnLimit - 1)
 			s.stream.Got()
 			s.cycle.Advance(1)
 			s.stream.Got(messages.PickFailed{Reason: c.want, RetryAfter: time.Second})
-			s.flow.Got(messages.RequestEnded{Request: 7})
 			if r := s.recorded(c.want); r.Status != status(c.want) {
 				t.Errorf("status %d in the record, want %d", r.Status, status(c.want))
 			}
@@ -34,21 +34,21 @@ func TestWaitThatIsTooLongIsRefused(t *testing.T) {
 }
 
 func TestPickThatComesLateIsRefused(t *testing.T) {
-	s := waiting(t)
+	s := coming(t)
 	s.cycle.Delay(pickLimit)
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
 
-	s = waiting(t)
+	s = coming(t)
 	s.cycle.Delay(pickLimit + 1)
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.stream.Got(messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 	s.prefix.Got()
 	s.over(messages.PickTimeout)
 
-	s = waiting(t)
+	s = coming(t)
 	s.clock.step = int64(pickLimit) + 1
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.stream.Got(messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 	s.prefix.Got()
 	s.over(messages.PickTimeout)
@@ -75,17 +75,19 @@ func TestDeadlineOfTheWholeRequest(t *testing.T) {
 		before func(*scene)
 		want   messages.StreamMsg
 	}{
-		"while it waits": {func(*scene) {}, messages.PickFailed{Reason: messages.RequestTimeout}},
+		"while it waits": {func(s *scene) {
+			flow.LineWriter{Line: &s.line}.Set(1, 0)
+			s.arrive()
+		}, messages.PickFailed{Reason: messages.RequestTimeout}},
 		"in the response": {func(s *scene) {
-			s.cycle.Tell(messages.Dispatched{})
+			s.arrive()
 			s.stream.Told()
 			s.cycle.Tell(messages.ResponseStarted{Status: 200})
 		}, messages.ServingRevoked{Reason: messages.RequestTimeout}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t)
-			s.arrive(10 * time.Second)
-			s.flow.Told()
+			s := gated(t)
+			s.ready(10 * time.Second)
 			c.before(s)
 			s.cycle.Advance(10*time.Second - 1)
 			s.stream.Got()
@@ -98,12 +100,12 @@ func TestDeadlineOfTheWholeRequest(t *testing.T) {
 
 func TestTimerOfAnEarlierWaitIsVoid(t *testing.T) {
 	s := waiting(t)
-	s.cycle.Advance(queueLimit - 1)
+	s.cycle.Advance(turnLimit - 1)
 	s.cycle.Tell(messages.CycleDeadlinePassed{Generation: 99})
 	s.stream.Got()
 	s.cycle.Tell(messages.Dispatched{})
 	s.stream.Told()
-	s.cycle.Advance(time.Minute) // the wait's timer fires, and finds that the cycle waits for something else
+	s.cycle.Advance(tokenLimit - 1) // the wait's timer fires, and finds that the cycle waits for something else
 	s.stream.Got()
 	s.load(1, 0)
 	if n := s.cycle.Timers(); n != 1 {
@@ -133,7 +135,7 @@ func TestCrashWhileWaitingIsAnsweredAndGivesBack(t *testing.T) {
 }
 
 func TestCrashOfAPluginHoldsNothing(t *testing.T) {
-	s := waiting(t)
+	s := coming(t)
 	s.plan.Profiles()[0].Picker.Picker = pickFunc(func() []int { panic("plugin") })
 	func() {
 		defer func() {
@@ -141,7 +143,7 @@ func TestCrashOfAPluginHoldsNothing(t *testing.T) {
 				t.Error("no panic")
 			}
 		}()
-		s.cycle.Tell(messages.Dispatched{})
+		s.arrive()
 	}()
 	s.cycle.Crash()
 	s.stream.Got(messages.PickFailed{Reason: messages.Internal})
@@ -160,7 +162,6 @@ func TestCrashBeforeTheFirstMessageTellsNothing(t *testing.T) {
 	s := newScene(t)
 	s.cycle.Crash()
 	s.stream.Got()
-	s.flow.Got()
 	if len(s.ended) != 0 {
 		t.Errorf("%d records, want none", len(s.ended))
 	}

@@ -68,14 +68,13 @@ func (c *Cycle) onDetachedStreamGone(ctx runtime.Context[messages.CycleMsg], log
 	}
 }
 
-// linger gives back the request's place and load, and waits for an entry for a while.
+// linger gives back the request's load, and waits for an entry for a while.
 func (c *Cycle) linger(ctx runtime.Context[messages.CycleMsg]) {
 	c.enter(lingering)
 	c.log.parted = ctx.Now()
 	c.account.leave()
 	c.unloadStages()
 	c.unload()
-	c.leaveFlow(ctx)
 	if soon := c.log.parted.Add(lingersFor); soon.Before(c.deadline) {
 		c.deadline = soon
 	}

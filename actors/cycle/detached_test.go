@@ -117,9 +117,8 @@ func TestRequestThatEndsBeforeItsResponseWaitsAMoment(t *testing.T) {
 
 func TestWholeRequestsDeadlineEndsWithTheStream(t *testing.T) {
 	s := newScene(t)
-	s.arrive(time.Minute)
-	s.flow.Told()
-	s.cycle.Tell(messages.Dispatched{})
+	s.ready(time.Minute)
+	s.arrive()
 	s.stream.Told()
 	s.prefix.Told()
 	s.cycle.Tell(messages.ResponseStarted{Status: 200})
@@ -231,7 +230,6 @@ func lingers(t *testing.T) *scene {
 	s.cycle.Advance(time.Second)
 	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogAwaited})
 	s.inFlight(0)
-	s.flow.Got(messages.RequestEnded{Request: 7})
 	return s
 }
 
@@ -266,7 +264,6 @@ func TestLoadEndsWithTheStreamUntilTheProxyHasSentAnEntry(t *testing.T) {
 	if s.pool.Snapshot().Endpoints[0].Answers().Proved.IsZero() {
 		t.Error("the answer's headers are no proof, though nothing else will come")
 	}
-	s.flow.Got()
 	s.prefix.Got(messages.PromptEnded{Request: 7})
 }
 
@@ -304,7 +301,6 @@ func TestRequestThatLingersIsLoadAgainOnceItsProxySpeaks(t *testing.T) {
 	if r := s.recorded(messages.NoReason); r.Ended != 66*time.Second {
 		t.Errorf("it took %v, want 1m6s", r.Ended)
 	}
-	s.flow.Got()
 }
 
 // What an entry tells of a failure or of the endpoint that served still counts, though the request no longer holds
@@ -315,7 +311,6 @@ func TestEntryMovesARequestThatLingers(t *testing.T) {
 	s.inFlight(0)
 	s.cycle.Tell(messages.ResponseEnded{Logged: messages.Logged{Status: 200, Served: addresses[second], FirstToken: 1}})
 	s.outlier.Got(seen(first, messages.ServedElsewhere))
-	s.flow.Got(messages.RequestEnded{Request: 7})
 	s.inFlight(0)
 	if r := s.recorded(messages.NoReason); r.Served != second {
 		t.Errorf("served by %v, want %v", r.Served, second)

@@ -12,7 +12,7 @@ import (
 )
 
 // evictable returns a gated scene whose configuration ends running requests for waiting ones, and a request of a
-// priority that has come.
+// priority that is about to come.
 func evictable(t *testing.T, priority int) *scene {
 	t.Helper()
 	s := newScene(t)
@@ -23,11 +23,10 @@ func evictable(t *testing.T, priority int) *scene {
 	s.plan.HaveWait(bounded{s}, schedule.Step{Name: "room"})
 	s.play()
 	s.began = s.cycle.Clock()
-	s.cycle.Tell(messages.RequestArrived{
+	s.coming = messages.RequestArrived{
 		Request: s.asked, Flow: messages.FlowKey{Fairness: "f", Priority: priority}, ArrivedAt: s.began,
 		Deadline: s.began.Add(24 * time.Hour), Stream: s.stream,
-	})
-	s.flow.Told()
+	}
 	return s
 }
 
@@ -73,7 +72,7 @@ func TestRequestIsOfferedWhileItCanBeEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := evictable(t, -1)
-			s.cycle.Tell(messages.Dispatched{})
+			s.arrive()
 			s.capacity.Got(s.started(first))
 			s.stream.Told()
 			for _, m := range c.then {
@@ -96,14 +95,14 @@ func TestRequestIsOfferedWhileItCanBeEnded(t *testing.T) {
 // A request that is ended has its stream end it, and has ended once that has.
 func TestRevokedRequestEndsWithItsStream(t *testing.T) {
 	s := evictable(t, -1)
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.capacity.Told()
 	s.stream.Told()
 	s.cycle.Tell(messages.Revoked{Reason: messages.Preempted, RetryAfter: 2 * time.Second})
 	s.stream.Got(messages.ServingRevoked{Reason: messages.Preempted, RetryAfter: 2 * time.Second})
 	s.capacity.Got()
 	s.load(1, 0)
-	flow.LineWriter{Line: &s.line}.Set(1)
+	flow.LineWriter{Line: &s.line}.Set(1, 0)
 	s.cycle.Tell(messages.StreamGone{Answered: messages.Preempted})
 	// The room is there by the time that capacity hears of the end.
 	s.capacity.Got(messages.RoomChanged{Endpoint: first}, messages.ServingEnded{Request: 7})
@@ -116,7 +115,7 @@ func TestRevokedRequestEndsWithItsStream(t *testing.T) {
 
 func TestRequestsOfOtherPrioritiesAreNotOffered(t *testing.T) {
 	s := evictable(t, 0)
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.cycle.Tell(messages.ResponseStarted{Status: 200})
 	s.cycle.Tell(messages.ResponseEnded{})
 	s.capacity.Got()
@@ -126,12 +125,14 @@ func TestRequestsOfOtherPrioritiesAreNotOffered(t *testing.T) {
 func TestTurnThatFailsSaysWhatWouldDo(t *testing.T) {
 	s := evictable(t, 0)
 	release := s.fill()
-	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.arrive()
+	s.capacity.Told()
+	s.cycle.Tell(messages.Dispatched{})
 	s.capacity.Got(messages.TurnFailed{
 		Request: 7, Class: s.class(), Cycle: s.cycle, Lacking: messages.ListOf(first, second),
 	})
 	release()
 	s.plan.Profiles()[0].Picker.Picker = racing{s} // another one takes the last place
-	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.cycle.Tell(messages.Dispatched{})
 	s.capacity.Got(messages.TurnFailed{Request: 7, Class: s.class(), Cycle: s.cycle, Lacking: messages.ListOf(first)})
 }

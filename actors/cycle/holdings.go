@@ -10,8 +10,7 @@ import (
 // holdings are what other owners keep for the request. Each is taken at most once at a time and given back once, at the
 // latest by Stopped.
 type holdings struct {
-	wait    bool // in the line of capacity, or a turn there: once it is known, until WaitEnded
-	place   bool // at the flow shard, queued or running: once AdmissionRequested was taken, until RequestEnded
+	wait    bool // in the line of capacity, or a turn there: once WaitRequested was taken, until WaitEnded
 	entry   bool // in the book, with an open account: from RequestArrived until the record is whole, or forgotten
 	prompt  bool // blocks in the prefix index: once PromptPlaced was taken, until PromptEnded
 	offered bool // capacity may have it end for others: from ServingStarted until ServingEnded
@@ -167,14 +166,6 @@ func (c *Cycle) servedByNone() messages.EndpointID {
 	c.letGo()
 	c.rec.Served = messages.EndpointID{}
 	return messages.EndpointID{}
-}
-
-// leaveFlow gives back the request's place at the flow shard, if it has one.
-func (c *Cycle) leaveFlow(ctx runtime.Context[messages.CycleMsg]) {
-	if c.held.place {
-		c.held.place = false
-		tell[messages.FlowMsg](c, ctx, c.deps.Flow(c.rec.Flow), toFlow, messages.RequestEnded{Request: c.req.ID})
-	}
 }
 
 // withdrawPrompt tells the prefix actor that the request has ended. The endpoint is not taken to hold a prompt to which

@@ -27,8 +27,8 @@ func picked(t *testing.T, windows, stream bool) *scene {
 		s.plan.HaveWait(windowed{}, schedule.Step{Name: "windows"})
 	}
 	s.play()
-	s.arrive(24 * time.Hour)
-	s.cycle.Tell(messages.Dispatched{})
+	s.ready(24 * time.Hour)
+	s.arrive()
 	return s
 }
 
@@ -111,13 +111,13 @@ func TestWindowBoundsLoad(t *testing.T) {
 	}
 	release := s.fill()
 	s.play()
-	s.arrive(24 * time.Hour)
-	s.cycle.Tell(messages.Dispatched{})
+	s.ready(24 * time.Hour)
+	s.arrive()
 	if told := s.capacity.Told(); len(told) != 1 {
 		t.Errorf("capacity was told %v, want one request that waits", told)
 	}
 	release()
-	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.cycle.Tell(messages.Dispatched{})
 	if told := s.stream.Told(); len(told) == 0 {
 		t.Error("the stream has no pick once there is room")
 	}

@@ -197,8 +197,8 @@ func TestSilenceIsToldOnceAndWaitedOut(t *testing.T) {
 func TestSilenceThatIsNoFailure(t *testing.T) {
 	s := newScene(t)
 	s.asked.Stream = false
-	s.arrive(24 * time.Hour)
-	s.cycle.Tell(messages.Dispatched{})
+	s.ready(24 * time.Hour)
+	s.arrive()
 	s.stream.Told()
 	s.cycle.Advance(idleLimit - 1)
 	s.stream.Got()

@@ -9,8 +9,8 @@ import "fmt"
 //	created
 //	    │ RequestArrived
 //	    ▼
-//	queued ──────── Rejected, Evicted, Revoked, StreamGone; Dispatched without a pick; a deadline ───► done
-//	    │ Dispatched, which PickMade answers
+//	queued ──────── Rejected, Evicted, Revoked, StreamGone; no pick; a deadline ─────────────────────► done
+//	    │ the pick, at once or in a turn, which is Dispatched; PickMade tells it
 //	    ▼
 //	picked ──────── ResponseEnded; StreamGone if no log will tell the end; a deadline ───────────────► done
 //	    │  │ ResponseStarted, of a visible body
@@ -31,11 +31,11 @@ type phase uint8
 const (
 	// created is a cycle before its first message. Nothing is known, held or owed.
 	created phase = iota
-	// queued is a request that waits for its place at the flow shard. It owes its stream an answer. It holds its entry
-	// in the book, and a place that the flow shard may have given it already.
+	// queued is a request for which no endpoint was picked so far. It owes its stream an answer. It holds its entry in
+	// the book, and its place in the line of capacity if it has to wait.
 	queued
-	// picked is a request whose stream has PickMade. It holds its place, load at an endpoint, and its prompt's blocks
-	// in the prefix index, until the response says that no endpoint of the pool serves it: then the load goes.
+	// picked is a request whose stream has PickMade. It holds load at an endpoint, and its prompt's blocks in the
+	// prefix index, until the response says that no endpoint of the pool serves it: then the load goes.
 	picked
 	// responding is a request whose response has begun and is visible, so that its stream tells its end. It holds what
 	// a picked one holds.
@@ -44,9 +44,8 @@ const (
 	// still there. It holds what a picked one holds. No deadline of the whole request counts, for there is no way to
 	// cut it.
 	detached
-	// lingering is a request whose stream is gone and whose proxy may have no access log. It has given back its place
-	// and its load, and its record waits for an entry for a while. An intermediate entry detaches it again: then it is
-	// load, but has no place.
+	// lingering is a request whose stream is gone and whose proxy may have no access log. It has given back its load,
+	// and its record waits for an entry for a while. An intermediate entry detaches it again: then it is load.
 	lingering
 	// done is a request that has ended. Nothing comes after it: Stopped gives back what is still held.
 	done

@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/actors/cycle"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -21,9 +22,8 @@ import (
 const moves = `
 	message                    queued  picked      responding  detached    lingering
 	Dispatched                 picked  .           .           .           .
-	Dispatched/late            done    .           .           .           .
 	Dispatched/slow            done    .           .           .           .
-	Dispatched/empty-pool      done    .           .           .           .
+	Dispatched/empty-pool      .       .           .           .           .
 	Rejected                   done    .           .           .           .
 	Evicted                    done    .           .           .           .
 	Revoked                    done    .           .           .           .
@@ -54,7 +54,6 @@ const moves = `
 // plays has a function for each message of moves, which sends it.
 var plays = map[string]func(*walk){
 	"Dispatched":                tells(messages.Dispatched{}),
-	"Dispatched/late":           onLateDispatch,
 	"Dispatched/slow":           onSlowPick,
 	"Dispatched/empty-pool":     onEmptyPool,
 	"Rejected":                  tells(messages.Rejected{Reason: messages.NoCapacity}),
@@ -92,16 +91,9 @@ var plays = map[string]func(*walk){
 
 func tells(m messages.CycleMsg) func(*walk) { return func(w *walk) { w.cycle.Tell(m) } }
 
-// onLateDispatch has the message wait in the inbox for too long.
-func onLateDispatch(w *walk) {
-	w.cycle.Delay(pickLimit + 1)
-	w.cycle.Tell(messages.Dispatched{})
-	w.cycle.Delay(0)
-}
-
 // onSlowPick has the pick take too long.
 func onSlowPick(w *walk) {
-	w.clock.step = int64(pickLimit) + 1
+	w.clock.step = int64(turnLimit + pickLimit)
 	w.cycle.Tell(messages.Dispatched{})
 	w.clock.step = 0
 }
@@ -116,18 +108,19 @@ func onEmptyPool(w *walk) {
 // walk is a request that is the probe of an ejected endpoint, with counts of all that other actors are told.
 type walk struct {
 	*scene
-	places, prompts, answers, revoked int // taken or given so far
+	places, prompts, answers, revoked int // taken or given so far; places are those in the line
 	placesBack, promptsBack           int
 	tried                             bool // the request was the probe
 	abandoned, tested                 int  // what became of the probe: nothing, and results
 }
 
-// begun returns a walk whose request is queued.
+// begun returns a walk whose request is queued, behind others.
 func begun(t *testing.T) *walk {
-	w := &walk{scene: newScene(t)}
-	w.arrive(24 * time.Hour)
+	w := &walk{scene: gated(t)}
+	flow.LineWriter{Line: &w.line}.Set(1, 0)
 	w.plan.Profiles()[0].Picker.Most = func() int { return 2 }
 	w.eject(first)
+	w.arrive()
 	return w
 }
 
@@ -142,13 +135,12 @@ var paths = map[string][]string{
 
 // count reads what was told since the last time.
 func (w *walk) count() {
-	for _, m := range w.flow.Told() {
-		switch m.(type) {
-		case messages.AdmissionRequested:
+	for _, m := range w.capacity.Told() {
+		switch any(m).(type) {
+		case messages.WaitRequested:
 			w.places++
-		case messages.RequestEnded:
+		case messages.WaitEnded:
 			w.placesBack++
-		case messages.FlowStarted:
 		}
 	}
 	for _, m := range w.prefix.Told() {
@@ -186,9 +178,9 @@ type holding struct{ place, entry, prompt, load, detached int }
 // most is what a request may hold in each phase.
 var most = map[string]holding{
 	"queued":     {place: 1, entry: 1},
-	"picked":     {place: 1, entry: 1, prompt: 1, load: 1},
-	"responding": {place: 1, entry: 1, prompt: 1, load: 1},
-	"detached":   {place: 1, entry: 1, prompt: 1, load: 1, detached: 1},
+	"picked":     {entry: 1, prompt: 1, load: 1},
+	"responding": {entry: 1, prompt: 1, load: 1},
+	"detached":   {entry: 1, prompt: 1, load: 1, detached: 1},
 	"lingering":  {entry: 1, prompt: 1},
 	"done":       {},
 }
@@ -337,5 +329,5 @@ func TestMoveThatThePictureHasNot(t *testing.T) {
 			t.Error(wrong)
 		}
 	}()
-	w.arrive(time.Hour)
+	w.arrive()
 }

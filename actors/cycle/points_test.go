@@ -38,7 +38,7 @@ func (v *visitor) ResponseEnd(e *schedule.Ended) {
 	}
 }
 
-// visited returns a scene whose cycle waits for its pick, and the plugin that its plan has.
+// visited returns a scene whose request is about to come, and the plugin that its plan has.
 func visited(t *testing.T, v *visitor) *scene {
 	t.Helper()
 	s := newScene(t)
@@ -53,8 +53,7 @@ func visited(t *testing.T, v *visitor) *scene {
 	}}, nil, once{}, 0)
 	s.plan.Serve(schedule.PointStep{Step: schedule.Step{Name: "v"}, Plugin: v})
 	s.play()
-	s.arrive(24 * time.Hour)
-	s.flow.Told()
+	s.ready(24 * time.Hour)
 	return s
 }
 
@@ -65,24 +64,28 @@ func TestPluginsLearnHowRequestsEnd(t *testing.T) {
 		told []messages.CycleMsg
 		want string // "" = it was not picked for
 	}{
-		"D106 whole": {[]messages.CycleMsg{messages.Dispatched{}, started, messages.ResponseEnded{}},
+		"D106 whole": {[]messages.CycleMsg{started, messages.ResponseEnded{}},
 			"7 at 2: 200 , load 0"},
-		"D105 client gone": {[]messages.CycleMsg{messages.Dispatched{}, messages.StreamGone{}},
+		"D105 client gone": {[]messages.CycleMsg{messages.StreamGone{}},
 			"7 at 1: 0 rejected-context-cancelled, load 0"},
-		"no pool endpoint": {[]messages.CycleMsg{messages.Dispatched{},
+		"no pool endpoint": {[]messages.CycleMsg{
 			messages.ResponseStarted{Status: 200, Served: "10.9.9.9:80"}, messages.ResponseEnded{}},
 			"7 at 010.9.9.9:80: 200 , load 0"},
-		"D104 revoked": {[]messages.CycleMsg{messages.Dispatched{}, messages.Revoked{Reason: messages.Overloaded},
+		"D104 revoked": {[]messages.CycleMsg{messages.Revoked{Reason: messages.Overloaded},
 			messages.StreamGone{Answered: messages.Overloaded}},
 			"7 at 1: 713 overloaded, load 0"},
-		"bypassed": {[]messages.CycleMsg{messages.Dispatched{}, messages.ResponseStarted{Status: 200, Bypasses: true},
+		"bypassed": {[]messages.CycleMsg{messages.ResponseStarted{Status: 200, Bypasses: true},
 			messages.StreamGone{Logged: true, Log: messages.LogAwaited}, messages.ResponseEnded{}},
 			"7 at 1: 200 , load 0"},
-		"rejected": {[]messages.CycleMsg{messages.Rejected{Reason: messages.NoCapacity}}, ""},
+		"refused": {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := new(visitor)
 			s := visited(t, v)
+			if c.told == nil {
+				endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(4, nil), nil)
+			}
+			s.arrive()
 			for _, m := range c.told {
 				s.cycle.Tell(m)
 			}
@@ -96,7 +99,7 @@ func TestPluginsLearnHowRequestsEnd(t *testing.T) {
 func TestPluginThatPanicsAtTheEndHoldsNothing(t *testing.T) {
 	v := &visitor{panics: true}
 	s := visited(t, v)
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	func() {
 		defer func() { _ = recover() }()
 		s.cycle.Tell(messages.StreamGone{})
@@ -109,7 +112,7 @@ func TestPluginThatPanicsAtTheEndHoldsNothing(t *testing.T) {
 
 func TestStreamIsToldWhatPluginsSet(t *testing.T) {
 	s := visited(t, new(visitor))
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	one := func(name, value string) messages.List[messages.Header] {
 		return messages.ListOf(messages.Header{Name: name, Value: value})
 	}
@@ -123,7 +126,7 @@ func TestStreamIsToldWhatPluginsSet(t *testing.T) {
 func TestRefusedPickLeavesNothing(t *testing.T) {
 	v := &visitor{refusal: schedule.Refusal{Reason: messages.NoCapacity, Detail: "full", RetryAfter: time.Minute}}
 	s := visited(t, v)
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.stream.Got(messages.PickFailed{Reason: messages.NoCapacity, Detail: "full", RetryAfter: time.Minute})
 	r := s.over(messages.NoCapacity)
 	if len(v.ends) != 0 || r.Decision.Profiles.Len() != 1 || r.Served != (messages.EndpointID{}) {
@@ -166,7 +169,6 @@ func TestMemoryIsToldWhatPluginsKeep(t *testing.T) {
 				Request: s.asked, Flow: line, ArrivedAt: s.cycle.Clock(), Deadline: s.cycle.Clock().Add(time.Hour),
 				Stream: s.stream, Check: c.check,
 			})
-			s.cycle.Tell(messages.Dispatched{})
 			if c.served != "" {
 				s.cycle.Tell(messages.ResponseStarted{Status: 200, Served: c.served})
 			}
@@ -236,7 +238,6 @@ func TestPluginsLearnWhenTheFirstTokenComes(t *testing.T) {
 				Request: s.asked, Flow: line, ArrivedAt: s.cycle.Clock(), Deadline: s.cycle.Clock().Add(time.Hour),
 				Stream: s.stream, Check: c.check,
 			})
-			s.cycle.Tell(messages.Dispatched{})
 			for _, told := range c.told {
 				told(s)
 			}

@@ -43,29 +43,28 @@ func (s *scene) holds(requests ...int) {
 // another one once that is picked.
 func TestRequestWaitsForThePickedEndpoint(t *testing.T) {
 	s := priced(t)
-	s.arrive(24 * time.Hour)
-	s.flow.Told()
+	s.ready(24 * time.Hour)
 	all := s.pool.Snapshot().Endpoints
 	taken := endpoints.LoadWriter{Endpoint: all[0]}
 	pick := taken.Add(12)
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	ask := s.waits()
 	ask.Wanted = first
 	s.capacity.Got(ask)
 	s.holds(1, 0)
-	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.cycle.Tell(messages.Dispatched{})
 	s.capacity.Got(messages.TurnFailed{Request: 7, Wanted: first, Cycle: s.cycle})
 	s.holds(1, 0)
 
 	endpoints.LoadWriter{Endpoint: all[1]}.Add(12)
 	s.plan.Profiles()[0].Picker.Picker = pickFunc(func() []int { return []int{1} })
-	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.cycle.Tell(messages.Dispatched{})
 	s.capacity.Got(messages.TurnFailed{Request: 7, Wanted: second, Cycle: s.cycle})
 	s.holds(0, 1)
 
 	taken.Remove(pick)
 	s.plan.Profiles()[0].Picker.Picker = pickFunc(func() []int { return []int{0} })
-	s.cycle.Tell(messages.Dispatched{Turn: true})
+	s.cycle.Tell(messages.Dispatched{})
 	s.holds(0, 0)
 	if c := all[0].Counters(); c.Inflight != 1 {
 		t.Errorf("the load is %+v, want the request", c)
@@ -75,11 +74,12 @@ func TestRequestWaitsForThePickedEndpoint(t *testing.T) {
 // While others wait, a request says for which endpoint before it has had a turn.
 func TestRequestSaysWhatItWaitsFor(t *testing.T) {
 	s := priced(t)
-	flow.LineWriter{Line: &s.line}.Set(1)
-	s.arrive(24 * time.Hour)
+	flow.LineWriter{Line: &s.line}.Set(1, 0)
+	s.ready(24 * time.Hour)
+	s.arrive()
 	ask := s.waits()
 	ask.Wanted = first
-	s.flow.Got(messages.AdmissionRequested{Gated: true, Wait: ask})
+	s.capacity.Got(ask)
 	s.holds(1, 0)
 	s.cycle.Tell(messages.StreamGone{})
 	s.holds(0, 0)
@@ -88,8 +88,9 @@ func TestRequestSaysWhatItWaitsFor(t *testing.T) {
 // A cycle that crashes holds nothing at the endpoint that it waited for.
 func TestCrashReleasesWhatWaits(t *testing.T) {
 	s := priced(t)
-	flow.LineWriter{Line: &s.line}.Set(1)
-	s.arrive(24 * time.Hour)
+	flow.LineWriter{Line: &s.line}.Set(1, 0)
+	s.ready(24 * time.Hour)
+	s.arrive()
 	s.holds(1, 0)
 	s.cycle.Crash()
 	s.holds(0, 0)

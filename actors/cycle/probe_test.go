@@ -19,10 +19,10 @@ func trying(t *testing.T) *scene {
 
 func (s *scene) try() {
 	s.Helper()
-	s.arrive(24 * time.Hour)
+	s.ready(24 * time.Hour)
 	s.plan.Profiles()[0].Picker.Most = func() int { return 2 }
 	s.eject(first)
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
 	s.load(1, 0)
 }
@@ -131,18 +131,18 @@ func TestWhoWasTriedIsToldOf(t *testing.T) {
 		s.outlier.Got(succeeded)
 	})
 	t.Run("the pick comes too late", func(t *testing.T) {
-		s := waiting(t)
+		s := coming(t)
 		s.plan.Profiles()[0].Picker.Most = func() int { return 2 }
 		s.clock.step = int64(pickLimit + 1)
 		s.eject(first)
-		s.cycle.Tell(messages.Dispatched{})
+		s.arrive()
 		s.outlier.Got(abandoned)
 	})
 	t.Run("all are ejected, so that none is probed", func(t *testing.T) {
-		s := waiting(t)
+		s := coming(t)
 		s.eject(first)
 		s.eject(second)
-		s.cycle.Tell(messages.Dispatched{})
+		s.arrive()
 		s.cycle.Tell(messages.ResponseStarted{Status: 200})
 		s.outlier.Got()
 		s.cycle.Tell(messages.FirstTokenSeen{})
@@ -164,13 +164,13 @@ func TestWhoseGoodAnswerHeals(t *testing.T) {
 		t.Run("all are ejected for what they say within an answer: "+name, func(t *testing.T) {
 			s := newScene(t)
 			s.asked.Visible = c.visible
-			s.arrive(24 * time.Hour)
+			s.ready(24 * time.Hour)
 			for _, e := range s.pool.Snapshot().Endpoints {
 				endpoints.OutlierWriter{Endpoint: e}.SetOutlier(&outlier.Status{
 					Ejected: true, Cause: messages.ErrorInStream, Incident: incident, Until: s.began.Add(c.until),
 				})
 			}
-			s.cycle.Tell(messages.Dispatched{})
+			s.arrive()
 			s.cycle.Tell(messages.ResponseStarted{Status: 200})
 			s.cycle.Tell(messages.FirstTokenSeen{})
 			s.outlier.Got(c.want...)
@@ -182,14 +182,14 @@ func TestWhoseGoodAnswerHeals(t *testing.T) {
 	}{"tried": {0, well}, "too early to try": {time.Hour, nil}} {
 		t.Run("it was degraded: "+name, func(t *testing.T) {
 			s := newScene(t)
-			s.arrive(24 * time.Hour)
+			s.ready(24 * time.Hour)
 			s.plan.Profiles()[0].Picker.Most = func() int { return 2 }
 			for _, e := range s.pool.Snapshot().Endpoints {
 				endpoints.OutlierWriter{Endpoint: e}.SetOutlier(&outlier.Status{
 					Cause: messages.Overload, Incident: incident, Until: s.began.Add(c.until),
 				})
 			}
-			s.cycle.Tell(messages.Dispatched{})
+			s.arrive()
 			s.cycle.Tell(messages.ResponseStarted{Status: 200})
 			s.cycle.Tell(messages.FirstTokenSeen{})
 			s.outlier.Got(c.want...)

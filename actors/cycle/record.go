@@ -38,7 +38,6 @@ type receiver uint8
 const (
 	toCycle receiver = iota // the cycle handled the message
 	toStream
-	toFlow
 	toPrefix
 	toMemory
 	toCapacity
@@ -46,7 +45,7 @@ const (
 
 // receivers are the names of receivers in records.
 var receivers = [...]string{
-	toCycle: "", toStream: "stream", toFlow: "flow", toPrefix: "prefix", toMemory: "memory",
+	toCycle: "", toStream: "stream", toPrefix: "prefix", toMemory: "memory",
 	toCapacity: "capacity",
 }
 

@@ -48,7 +48,6 @@ type scene struct {
 	*testing.T
 	cycle   *runtimetest.Stage[messages.CycleMsg]
 	actor   *cycle.Cycle // on it
-	flow    *runtimetest.Probe[messages.FlowMsg]
 	stream  *runtimetest.Probe[messages.StreamMsg]
 	prefix  *runtimetest.Probe[messages.PrefixMsg]
 	memory  *runtimetest.Probe[messages.MemoryMsg]
@@ -61,6 +60,7 @@ type scene struct {
 	plan    *schedule.Plan
 	asked   messages.Request
 	began   time.Time
+	coming  messages.RequestArrived
 	clock   steps
 	scores  bool // the stream is told scores
 
@@ -76,7 +76,7 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	s := &scene{
-		T: t, cycle: runtimetest.NewStage[messages.CycleMsg](t), flow: runtimetest.NewProbe[messages.FlowMsg](t),
+		T: t, cycle: runtimetest.NewStage[messages.CycleMsg](t),
 		stream: runtimetest.NewProbe[messages.StreamMsg](t), prefix: runtimetest.NewProbe[messages.PrefixMsg](t),
 		outlier: runtimetest.NewProbe[messages.OutlierMsg](t), memory: runtimetest.NewProbe[messages.MemoryMsg](t),
 		pool: endpoints.NewPublished(), book: records.NewBook(16, 1<<20), estimates: records.NewEstimates(),
@@ -100,7 +100,6 @@ func newScene(t *testing.T) *scene {
 // play begins another cycle on the same stage.
 func (s *scene) play() {
 	s.actor = cycle.New(&cycle.Deps{
-		Flow: func(messages.FlowKey) messages.Sink[messages.FlowMsg] { return s.flow },
 		Bell: flow.Bell{Line: &s.line, To: s.capacity}, Traffic: &s.traffic,
 		Prefix: s.prefix, Memory: s.memory, Outlier: s.outlier, Window: s.window, Pool: s.pool, Book: s.book,
 		Estimates: s.estimates, Status: status,
@@ -116,13 +115,19 @@ func (s *scene) play() {
 	s.cycle.Play(s.actor)
 }
 
-// arrive brings the request, whose whole life may take limit.
-func (s *scene) arrive(limit time.Duration) {
+// ready has the request be the next one to arrive, whose whole life may take limit.
+func (s *scene) ready(limit time.Duration) {
 	s.Helper()
 	s.began = s.cycle.Clock()
-	s.cycle.Tell(messages.RequestArrived{
+	s.coming = messages.RequestArrived{
 		Request: s.asked, Flow: line, ArrivedAt: s.began, Deadline: s.began.Add(limit), Connection: 1, Stream: s.stream,
-	})
+	}
+}
+
+// arrive brings the request that is ready.
+func (s *scene) arrive() {
+	s.Helper()
+	s.cycle.Tell(s.coming)
 }
 
 // asks returns what the cycle says of its wait.
@@ -133,21 +138,31 @@ func (s *scene) asks() messages.WaitRequested {
 	}
 }
 
-// waiting returns a scene whose cycle has asked for admission.
-func waiting(t *testing.T) *scene {
+// coming returns a scene whose request is about to arrive.
+func coming(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t)
-	s.arrive(24 * time.Hour)
-	s.flow.Got(messages.AdmissionRequested{Wait: s.asks()})
+	s.ready(24 * time.Hour)
+	return s
+}
+
+// waiting returns a scene whose request waits behind others.
+func waiting(t *testing.T) *scene {
+	t.Helper()
+	s := gated(t)
+	flow.LineWriter{Line: &s.line}.Set(1, 0)
+	s.arrive()
+	s.capacity.Got(s.lacks())
 	s.load(0, 0)
+	flow.LineWriter{Line: &s.line}.Set(0, 0)
 	return s
 }
 
 // serving returns a scene whose cycle has picked the first endpoint.
 func serving(t *testing.T) *scene {
 	t.Helper()
-	s := waiting(t)
-	s.cycle.Tell(messages.Dispatched{Waited: 3 * time.Second})
+	s := coming(t)
+	s.arrive()
 	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
 	s.prefix.Got(messages.PromptPlaced{Request: 7, Endpoint: first, Model: "m", Salt: "s", Blocks: hello.Blocks,
 		Capacity: prefixBlocks})
@@ -168,7 +183,6 @@ func (s *scene) load(want ...int) {
 // over checks that everything was given back once, and that the ended cycle takes no message. It returns the record.
 func (s *scene) over(why messages.Reason) messages.Record {
 	s.Helper()
-	s.flow.Got(messages.RequestEnded{Request: 7})
 	s.load(0, 0)
 	return s.recorded(why)
 }

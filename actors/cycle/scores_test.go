@@ -21,8 +21,8 @@ func TestPickHasScoresIfTheyAreAskedFor(t *testing.T) {
 			Picker: schedule.PickerStep{Step: schedule.Step{Name: "all"}, Picker: inOrder{}},
 		}}, nil, once{}, 0)
 		s.play()
-		s.arrive(24 * time.Hour)
-		s.cycle.Tell(messages.Dispatched{})
+		s.ready(24 * time.Hour)
+		s.arrive()
 		s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second]),
 			Scores: want})
 	}

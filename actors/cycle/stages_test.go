@@ -29,21 +29,20 @@ func (h split) Finish(c *schedule.Course, f *schedule.Final) {
 // playing returns a scene whose cycle has its pick by this handler.
 func (h split) playing(t *testing.T) *scene {
 	t.Helper()
-	s := h.waiting(t)
-	s.cycle.Tell(messages.Dispatched{})
+	s := h.coming(t)
+	s.arrive()
 	return s
 }
 
-// waiting returns a scene whose cycle waits for its pick by this handler.
-func (h split) waiting(t *testing.T) *scene {
+// coming returns a scene whose request is about to come, and is picked for by this handler.
+func (h split) coming(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t)
 	s.plan = schedule.NewPlan([]schedule.Profile{{
 		Name: "default", Picker: schedule.PickerStep{Step: schedule.Step{Name: "all"}, Picker: inOrder{}},
 	}}, nil, h, 0)
 	s.play()
-	s.arrive(24 * time.Hour)
-	s.flow.Told()
+	s.ready(24 * time.Hour)
 	return s
 }
 
@@ -111,9 +110,9 @@ func TestSplitRequestIsCountedOnce(t *testing.T) {
 		want    float64
 	}{"split": {want: 1}, "not split": {handler: split{sent: sidecar}}, "too late": {late: 2 * pickLimit}} {
 		t.Run(name, func(t *testing.T) {
-			s := c.handler.waiting(t)
+			s := c.handler.coming(t)
 			s.clock.step = int64(c.late)
-			s.cycle.Tell(messages.Dispatched{})
+			s.arrive()
 			s.cycle.Tell(messages.ResponseStarted{Status: 200})
 			s.cycle.Crash()
 			if got := s.metric("llm_d_epp_disagg_decision_total"); got != c.want {
@@ -167,9 +166,8 @@ func TestShadowsRunAfterTheAnswer(t *testing.T) {
 		})}},
 	}, nil, once{}, 0)
 	s.play()
-	s.arrive(24 * time.Hour)
-	s.flow.Told()
-	s.cycle.Tell(messages.Dispatched{})
+	s.ready(24 * time.Hour)
+	s.arrive()
 	if saw != hello.Blocks.Len() {
 		t.Errorf("the shadow saw %d blocks, want %d", saw, hello.Blocks.Len())
 	}

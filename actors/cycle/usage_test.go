@@ -19,8 +19,8 @@ func (s *scene) life(t *testing.T, change func(*scene), told ...messages.CycleMs
 	t.Helper()
 	change(s)
 	s.play()
-	s.arrive(24 * time.Hour)
-	s.cycle.Tell(messages.Dispatched{})
+	s.ready(24 * time.Hour)
+	s.arrive()
 	for _, m := range told {
 		s.cycle.Tell(m)
 	}

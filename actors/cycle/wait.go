@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// wait is what a queued request knows of its wait. Under a plan without a gate it waits for its place alone.
+// wait is what a queued request knows of its wait. Under a plan without a gate it never waits.
 type wait struct {
 	gated      bool
 	asked      messages.WaitRequested // what capacity is or was asked; set if it is gated
@@ -25,8 +25,8 @@ type wait struct {
 	place
 }
 
-// askForPlace asks the flow shard for a place, and sets how long the request may wait.
-func (c *Cycle) askForPlace(ctx runtime.Context[messages.CycleMsg], m *messages.RequestArrived) {
+// beginWait notes how long the request may wait, and what it says of itself should it have to.
+func (c *Cycle) beginWait(ctx runtime.Context[messages.CycleMsg], m *messages.RequestArrived) {
 	c.wait = wait{
 		gated: c.queueing != nil, turn: c.deps.Limits.Queue, without: c.deps.Limits.Queue, retryAfter: time.Second,
 	}
@@ -46,15 +46,17 @@ func (c *Cycle) askForPlace(ctx runtime.Context[messages.CycleMsg], m *messages.
 		c.wait.traffic.Arrive()
 	}
 	c.wait.metered = c.wait.gated && c.queueing.Metered(m.Flow.Priority)
-	c.waitFor(ctx, c.mayWait())
 	ask.Deadline = ask.Arrived.Add(c.mayWait())
 	c.wait.asked = ask
-	if c.wait.gated && c.deps.Bell.Line.Waits() && !c.price(ctx) {
-		return
-	}
-	c.held.place, _ = tell[messages.FlowMsg](c, ctx, c.deps.Flow(m.Flow), toFlow,
-		messages.AdmissionRequested{Gated: c.wait.gated, Wait: c.wait.asked})
-	if !c.held.place { // the inbox of the flow shard is full
+}
+
+// joinLine asks capacity for a place in the line.
+func (c *Cycle) joinLine(ctx runtime.Context[messages.CycleMsg]) {
+	c.waitFor(ctx, c.mayWait())
+	ask := c.wait.asked
+	ask.Saturation = c.wait.saturation
+	c.held.wait, _ = tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, ask)
+	if !c.held.wait { // its inbox is full
 		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
 	}
 }
@@ -108,8 +110,7 @@ func (c *Cycle) onQueued(ctx runtime.Context[messages.CycleMsg], m messages.Queu
 	if c.phase != queued {
 		return
 	}
-	c.held.wait = true
-	c.joinLine(ctx, m.Ahead)
+	c.inLine(ctx, m.Ahead)
 	c.wait.retryAfter = max(c.wait.retryAfter, m.RetryAfter)
 	due := c.wait.asked.Arrived.Add(max(c.wait.turn, c.wait.without) + c.deps.Limits.Pick)
 	c.answer(ctx, messages.AnswerDue{At: due})
@@ -168,7 +169,7 @@ func (c *Cycle) giveRoomBack() {
 }
 
 // waitForRoom has the request wait until there is room for it: at its former place, if it has had its turn.
-func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], m messages.Dispatched, out *schedule.Outcome) {
+func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], a chance, out *schedule.Outcome) {
 	c.giveRoomBack()
 	c.chosen = nil
 	c.chargeTurn(false)
@@ -177,24 +178,19 @@ func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], m messages.D
 	} else if !c.classify(ctx) {
 		return
 	}
-	if m.Turn {
-		c.rec.Wait.Failed++
-		again := messages.TurnFailed{
-			Request: c.req.ID, Class: c.wait.asked.Class, Wanted: c.wait.asked.Wanted, Cycle: ctx.Self(),
-			Saturation: c.wait.saturation, Lacking: c.lacking(out),
-		}
-		tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, again)
-		if c.rec.Wait.Failed > 1 { // the record counts them: its slots are for what differs
-			c.forgetMessage()
-		}
+	if !a.turn {
+		c.lacks()
+		c.joinLine(ctx)
 		return
 	}
-	c.askForRoom()
-	ask := c.wait.asked
-	ask.Saturation = c.wait.saturation
-	c.held.wait, _ = tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, ask)
-	if !c.held.wait { // its inbox is full
-		c.refuse(ctx, messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
+	c.rec.Wait.Failed++
+	again := messages.TurnFailed{
+		Request: c.req.ID, Class: c.wait.asked.Class, Wanted: c.wait.asked.Wanted, Cycle: ctx.Self(),
+		Saturation: c.wait.saturation, Lacking: c.lacking(out),
+	}
+	tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, again)
+	if c.rec.Wait.Failed > 1 { // the record counts them: its slots are for what differs
+		c.forgetMessage()
 	}
 }
 
@@ -276,16 +272,16 @@ type place struct {
 	over bool // it waits no more: it was dispatched, or has ended
 }
 
-// askForRoom notes that the request asks for a place in the line, and why.
-func (c *Cycle) askForRoom() {
+// lacks notes why the request has to wait, which has found no room.
+func (c *Cycle) lacks() {
 	c.rec.Wait.Cause = messages.NoRoom
 	if len(c.deps.Pool.Snapshot().Endpoints) == 0 {
 		c.rec.Wait.Cause = messages.NoneInPool
 	}
 }
 
-// joinLine notes that the request has its place in the line. Its flow shard sent it there if it did not ask itself.
-func (c *Cycle) joinLine(ctx runtime.Context[messages.CycleMsg], ahead int) {
+// inLine notes that the request has its place in the line.
+func (c *Cycle) inLine(ctx runtime.Context[messages.CycleMsg], ahead int) {
 	c.wait.in = true
 	c.rec.Wait.Ahead = ahead
 	if c.rec.Wait.Cause == messages.NoCause {

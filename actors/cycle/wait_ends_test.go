@@ -51,7 +51,7 @@ func TestOutcomesOfWaits(t *testing.T) {
 	asked := func(t *testing.T) *scene { // capacity has not answered
 		s := gated(t)
 		release := s.fill()
-		s.cycle.Tell(messages.Dispatched{})
+		s.arrive()
 		s.capacity.Got(s.lacks())
 		release()
 		s.cycle.Advance(waited)
@@ -110,7 +110,7 @@ func TestOutcomeOfATimeThatIsOver(t *testing.T) {
 	})
 	s = gated(t)
 	endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(4, nil), nil)
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.cycle.Tell(messages.Queued{})
 	s.cycle.Advance(turnLimit)
 	s.stream.Told()
@@ -121,9 +121,9 @@ func TestOutcomeOfATimeThatIsOver(t *testing.T) {
 	}
 }
 
-// A request that its flow shard sent to wait did not look for room itself: others waited.
+// A request that comes while others wait does not look for room.
 func TestRequestThatFindsOthersWaiting(t *testing.T) {
-	s := gated(t)
+	s := waiting(t)
 	s.cycle.Advance(time.Millisecond)
 	s.cycle.Tell(messages.Queued{Ahead: 5})
 	if n, bytes := s.counted("queue_size", "m"), s.counted("queue_bytes", "m"); n != 1 || bytes != 100 {
@@ -139,7 +139,7 @@ func TestRequestThatFindsOthersWaiting(t *testing.T) {
 	s.waited(running, time.Second+time.Millisecond, messages.Wait{
 		Outcome: messages.OutcomeNotYetFinalized, Cause: messages.OthersWaited, Ahead: 5,
 	})
-	s.cycle.Tell(messages.Dispatched{Waited: 4 * time.Second, Turn: true})
+	s.cycle.Tell(messages.Dispatched{Waited: 4 * time.Second})
 	s.cycle.Tell(messages.StreamGone{})
 	s.waited(s.over(messages.ClientGone), 4*time.Second, messages.Wait{
 		Outcome: messages.OutcomeDispatched, Cause: messages.OthersWaited, Ahead: 5,
@@ -149,25 +149,14 @@ func TestRequestThatFindsOthersWaiting(t *testing.T) {
 	}
 }
 
-// A request without a gate has no outcome, and its wait is known all the same.
-func TestWaitWithoutAGate(t *testing.T) {
-	s := waiting(t)
-	s.cycle.Advance(queueLimit)
-	s.stream.Got(messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: time.Second})
-	s.waited(s.over(messages.TTLExpired), queueLimit, messages.Wait{})
-	if n := s.counted("requests_total"); n != 0 {
-		t.Errorf("%v requests left the line, want none", n)
-	}
-}
-
 // However often a turn fails, the record has room for what comes after.
 func TestTurnsInVainTakeNoRoomInTheRecord(t *testing.T) {
 	s, release := queuedUp(t)
 	for range 50 {
-		s.cycle.Tell(messages.Dispatched{Turn: true})
+		s.cycle.Tell(messages.Dispatched{})
 	}
 	release()
-	s.cycle.Tell(messages.Dispatched{Turn: true, Waited: time.Second})
+	s.cycle.Tell(messages.Dispatched{Waited: time.Second})
 	s.cycle.Tell(messages.StreamGone{})
 	r := s.ended[0]
 	var names []string
@@ -175,9 +164,8 @@ func TestTurnsInVainTakeNoRoomInTheRecord(t *testing.T) {
 		names = append(names, e.Name)
 	}
 	want := []string{
-		"RequestArrived", "AdmissionRequested", "Dispatched", "WaitRequested", "Queued", "AnswerDue", "Dispatched",
-		"TurnFailed", "Dispatched", "PromptPlaced", "WaitEnded", "PickMade", "StreamGone", "RequestEnded",
-		"PromptEnded",
+		"RequestArrived", "WaitRequested", "Queued", "AnswerDue", "Dispatched", "TurnFailed", "Dispatched",
+		"PromptPlaced", "WaitEnded", "PickMade", "StreamGone", "PromptEnded",
 	}
 	if fmt.Sprint(names) != fmt.Sprint(want) || r.Dropped != 0 || r.Wait.Failed != 50 {
 		t.Errorf("the record has %v and dropped %d, after %d turns in vain; want %v", names, r.Dropped, r.Wait.Failed,

@@ -1,6 +1,7 @@
 package cycle_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -29,15 +30,14 @@ func (b bounded) Room(in *schedule.Input, keep []bool) {
 	}
 }
 
-// gated returns a scene whose requests wait for room, one request at each endpoint, and whose cycle has asked.
+// gated returns a scene whose requests wait for room, one request at each endpoint, and whose request is about to come.
 func gated(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t)
 	s.queueing = &flow.Settings{Default: flow.BandSettings{TTL: turnLimit}, Without: emptyLimit}
 	s.plan.HaveWait(bounded{s}, schedule.Step{Name: "room"})
 	s.play()
-	s.arrive(24 * time.Hour)
-	s.flow.Got(messages.AdmissionRequested{Gated: true, Wait: s.waits()})
+	s.ready(24 * time.Hour)
 	return s
 }
 
@@ -84,7 +84,7 @@ func queuedUp(t *testing.T) (s *scene, release func()) {
 	t.Helper()
 	s = gated(t)
 	release = s.fill()
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.capacity.Got(s.lacks())
 	s.cycle.Tell(messages.Queued{Ahead: 2, RetryAfter: 3 * time.Second})
 	s.stream.Got(messages.AnswerDue{At: s.began.Add(turnLimit + pickLimit)})
@@ -93,12 +93,28 @@ func queuedUp(t *testing.T) (s *scene, release func()) {
 
 func TestRequestWithRoomNeverWaits(t *testing.T) {
 	s := gated(t)
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.stream.Got(pickAfter(0))
 	s.capacity.Got()
 	s.load(1, 0)
 	s.cycle.Tell(messages.ResponseEnded{})
 	s.waited(s.over(messages.NoReason), 0, messages.Wait{Outcome: messages.OutcomeDispatched})
+}
+
+// A request asks nothing of the line while all that wait there come after it.
+func TestRequestPassesThoseOfLowerPriority(t *testing.T) {
+	for first, passes := range map[int]bool{-1: true, 0: false, 1: false, math.MaxInt: false} {
+		s := gated(t)
+		flow.LineWriter{Line: &s.line}.Set(3, first)
+		s.arrive()
+		if !passes {
+			s.capacity.Got(s.lacks())
+			s.stream.Got()
+			continue
+		}
+		s.capacity.Got()
+		s.stream.Got(pickAfter(0))
+	}
 }
 
 // pickAfter returns the answer to the request of a gated scene that waited so long.
@@ -119,15 +135,15 @@ func (s *scene) waited(r messages.Record, d time.Duration, want messages.Wait) {
 
 func TestRequestWaitsForRoomAndIsPickedFor(t *testing.T) {
 	s, release := queuedUp(t)
-	s.cycle.Tell(messages.Dispatched{Waited: time.Second, Turn: true})
+	s.cycle.Tell(messages.Dispatched{Waited: time.Second})
 	s.capacity.Got(messages.TurnFailed{Request: 7, Class: s.class(), Cycle: s.cycle})
 	s.stream.Got()
 	release()
-	s.cycle.Tell(messages.Dispatched{Waited: 2 * time.Second, Turn: true})
+	s.cycle.Tell(messages.Dispatched{Waited: 2 * time.Second})
 	s.stream.Got(pickAfter(2 * time.Second))
 	s.capacity.Got(messages.WaitEnded{Request: 7, Endpoint: first})
 	s.load(1, 0)
-	flow.LineWriter{Line: &s.line}.Set(1)
+	flow.LineWriter{Line: &s.line}.Set(1, 0)
 	s.cycle.Tell(messages.ResponseEnded{})
 	s.capacity.Got(messages.RoomChanged{Endpoint: first})
 	s.waited(s.over(messages.NoReason), 2*time.Second, messages.Wait{
@@ -145,7 +161,7 @@ func TestRequestIsClassifiedAnewWhenEndpointsChange(t *testing.T) {
 	all := s.pool.Snapshot().Endpoints
 	sees := func(want uint64) {
 		t.Helper()
-		s.cycle.Tell(messages.Dispatched{Turn: true})
+		s.cycle.Tell(messages.Dispatched{})
 		s.capacity.Got(messages.TurnFailed{Request: 7, Class: want, Cycle: s.cycle})
 	}
 	came := s.class()
@@ -174,7 +190,7 @@ func TestTurnThatComesLate(t *testing.T) {
 	s.cycle.Advance(turnLimit - time.Second)
 	s.cycle.Delay(turnLimit - 2*time.Second)
 	s.clock.step = int64(pickLimit) / 8
-	s.cycle.Tell(messages.Dispatched{Waited: time.Second, Turn: true})
+	s.cycle.Tell(messages.Dispatched{Waited: time.Second})
 	s.stream.Got(pickAfter(time.Second))
 	s.load(1, 0)
 
@@ -182,7 +198,7 @@ func TestTurnThatComesLate(t *testing.T) {
 	release()
 	s.cycle.Advance(turnLimit - 1)
 	s.clock.step = int64(pickLimit) + 2
-	s.cycle.Tell(messages.Dispatched{Waited: time.Second, Turn: true})
+	s.cycle.Tell(messages.Dispatched{Waited: time.Second})
 	s.stream.Got(messages.PickFailed{Reason: messages.PickTimeout, RetryAfter: time.Second})
 	s.load(0, 0)
 }
@@ -227,9 +243,8 @@ func TestWaitForEndpoints(t *testing.T) {
 	}
 	publish(4, nil)
 	s.play()
-	s.arrive(24 * time.Hour)
-	s.flow.Told()
-	s.cycle.Tell(messages.Dispatched{})
+	s.ready(24 * time.Hour)
+	s.arrive()
 	if told := s.capacity.Told(); len(told) != 1 {
 		t.Fatalf("capacity was told %v, want that it waits", told)
 	}
@@ -249,7 +264,7 @@ func TestInboxOfCapacityIsFull(t *testing.T) {
 	s := gated(t)
 	release := s.fill()
 	s.capacity.Close()
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.stream.Got(messages.PickFailed{Reason: messages.Overloaded, RetryAfter: time.Second})
 	release()
 	s.over(messages.Overloaded)
@@ -259,12 +274,12 @@ func TestInboxOfCapacityIsFull(t *testing.T) {
 func TestClientsPatience(t *testing.T) {
 	for patience, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: turnLimit} {
 		s := gated(t)
-		s.play()
+		flow.LineWriter{Line: &s.line}.Set(1, 0)
 		s.cycle.Tell(messages.RequestArrived{
 			Request: s.asked, Flow: line, ArrivedAt: s.began.Add(-time.Minute), Deadline: s.began.Add(time.Hour),
 			Stream: s.stream, Patience: patience, TTFT: time.Second,
 		})
-		got := s.flow.Told()[0].(messages.AdmissionRequested).Wait
+		got := s.capacity.Told()[0].(messages.WaitRequested)
 		if got.Deadline != s.cycle.Clock().Add(want) || got.TTFT != time.Second {
 			t.Errorf("patience %v: asked %+v, want a deadline after %v", patience, got, want)
 		}
@@ -277,7 +292,7 @@ func TestClientsPatience(t *testing.T) {
 func TestLastPlaceIsTakenOnce(t *testing.T) {
 	s := gated(t)
 	s.plan.Profiles()[0].Picker.Picker = racing{s}
-	s.cycle.Tell(messages.Dispatched{})
+	s.arrive()
 	s.capacity.Got(s.lacks())
 	s.stream.Got()
 	s.load(1, 0)
@@ -302,9 +317,11 @@ func TestRequestSaysWhatItsPromptIs(t *testing.T) {
 		s := gated(t)
 		s.queueing.Default.Fairness = &fairness.Token{LocalityTokens: quantum}
 		s.play()
-		s.arrive(24 * time.Hour)
-		asked := s.flow.Told()[0].(messages.AdmissionRequested)
-		if got := asked.Wait.Prefix; !reflect.DeepEqual(got, want) {
+		s.ready(24 * time.Hour)
+		flow.LineWriter{Line: &s.line}.Set(1, 0)
+		s.arrive()
+		asked := s.capacity.Told()[0].(messages.WaitRequested)
+		if got := asked.Prefix; !reflect.DeepEqual(got, want) {
 			t.Errorf("quantum %d: it says %+v, want %+v", quantum, got, want)
 		}
 	}

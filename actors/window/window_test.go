@@ -109,7 +109,7 @@ func (s *scene) because(e *endpoints.Endpoint, cause learned.Cause, from int) {
 // A page moves the window of its endpoint alone. The line hears of one that has grown, and of no other.
 func TestPagesMoveWindows(t *testing.T) {
 	s := newScene(t)
-	s.line.Set(1)
+	s.line.Set(1, 0)
 	s.load(s.a, 16)
 	s.sample(s.a, 0, 16)
 	s.wants(s.a, 18, 24)
@@ -129,7 +129,7 @@ func TestPagesMoveWindows(t *testing.T) {
 	if got := s.changes("page"); got < 2 {
 		t.Errorf("%v changes by pages are counted", got)
 	}
-	s.line.Set(0)
+	s.line.Set(0, 0)
 	s.load(s.b, 16)
 	s.sample(s.b, 0, 16)
 	s.wants(s.b, 18, 24)
@@ -274,7 +274,7 @@ func TestEndpointThatTellsNothingAnyMore(t *testing.T) {
 	s := newScene(t)
 	blind := endpoints.New(messages.EndpointID{Slot: 2, Generation: 1}, messages.EndpointSpec{Address: "10.0.0.3:80"})
 	s.publish(s.a, s.b, blind)
-	s.line.Set(1)
+	s.line.Set(1, 0)
 	s.load(blind, 100)
 	for range 40 {
 		s.actor.Tell(messages.FirstTokenTimed{

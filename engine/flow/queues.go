@@ -2,6 +2,7 @@ package flow
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -202,6 +203,22 @@ type floors struct {
 // priorities, and whatever they may fill is room for it. Under way is one that Next asks about, or that it has
 // returned.
 func (q *Queues) Floored() bool { return q.floored }
+
+// First returns the highest priority of those that wait, behind whose requests a request of the same or a lower one has
+// to wait; all have to while a least share may bring one of a lower priority forward.
+func (q *Queues) First() int {
+	first := math.MinInt
+	for _, b := range q.bands {
+		switch {
+		case b.total == Total{}:
+		case b.settings.MinShare > 0:
+			return math.MaxInt
+		default:
+			first = max(first, b.priority)
+		}
+	}
+	return first
+}
 
 // leads reports whether a band is the first of its priority, which has what the priority is owed.
 func (q *Queues) leads(i int) bool { return i == 0 || q.bands[i-1].priority != q.bands[i].priority }

@@ -165,17 +165,17 @@ func TestClassWithoutRoomIsPassedOver(t *testing.T) {
 // Beyond so many classes, further ones share a few: none is forgotten.
 func TestManyClassesShareAFew(t *testing.T) {
 	q, w := flow.New(everywhere(band(fcfs, strict, flow.Limits{}), flow.Limits{})), new(waiting)
-	for i := range 1000 {
+	for i := range 3000 {
 		e := w.of("a", 0)
 		e.Class = flow.ClassOf("m", messages.Subset{}, flow.Reach{Would: uint64(i)})
 		push(t, q, e)
 	}
 	asked := map[flow.Class]bool{}
-	if q.Next(func(e *flow.Entry) bool { asked[e.Class] = true; return false }); len(asked) > 144 {
-		t.Errorf("%d classes, want 144 at most", len(asked))
+	if q.Next(func(e *flow.Entry) bool { asked[e.Class] = true; return false }); len(asked) > 2064 {
+		t.Errorf("%d classes, want 2064 at most", len(asked))
 	}
-	if n := len(drain(q)); n != 1000 {
-		t.Errorf("%d requests are dispatched, want 1000", n)
+	if n := len(drain(q)); n != 3000 {
+		t.Errorf("%d requests are dispatched, want 3000", n)
 	}
 }
 

@@ -277,3 +277,30 @@ func TestAccountsOutliveConfigurations(t *testing.T) {
 		t.Errorf("dispatched %v, want %v", got, want)
 	}
 }
+
+// Requests that come wait behind those that go before them: of their own priority or a higher one, or of any while a
+// least share may bring those of a lower one forward.
+func TestFirstOfThoseThatWait(t *testing.T) {
+	s := everywhere(band(fcfs, robin, flow.Limits{}), flow.Limits{})
+	low := s.Negative
+	low.MinShare = .1
+	s.Bands = map[int]flow.BandSettings{-5: low}
+	q, w := flow.New(s), new(waiting)
+	first := func(want int) {
+		t.Helper()
+		if got := q.First(); got != want {
+			t.Errorf("the first priority is %d, want %d", got, want)
+		}
+	}
+	first(math.MinInt)
+	push(t, q, w.of("a", -1))
+	first(-1)
+	push(t, q, w.of("a", 3), w.of("a", 2))
+	first(3)
+	push(t, q, w.of("a", -5))
+	first(math.MaxInt)
+	q.Next(anyRoom)
+	first(math.MaxInt)
+	drain(q)
+	first(math.MinInt)
+}

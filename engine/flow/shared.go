@@ -14,14 +14,21 @@ import (
 // A reader that gives room back looks at the line after that, and the writer counts a request in before it looks for
 // room: so one of them always sees the other, and no request waits while there is room.
 //
+// A request that comes asks nobody while none waits that goes before it, but takes room if there is any. So it may pass
+// one that is on its way to the line.
+//
 // A line that is closed stays so: a request that finds no room is refused, for the process is about to end.
 type Line struct {
 	waiting atomic.Int64
+	first   atomic.Int64 // the highest priority that is held up; it counts while requests wait
 	closed  atomic.Bool
 }
 
 // Waits reports whether a request waits.
 func (l *Line) Waits() bool { return l.waiting.Load() > 0 }
+
+// HoldsUp reports whether a request waits that goes before one of a priority that comes now, which has to wait, too.
+func (l *Line) HoldsUp(priority int) bool { return l.Waits() && int64(priority) <= l.first.Load() }
 
 // Len returns how many do.
 func (l *Line) Len() int { return int(l.waiting.Load()) }
@@ -32,8 +39,11 @@ func (l *Line) Closed() bool { return l.closed.Load() }
 // LineWriter is the handle by which the owner of Queues writes a line.
 type LineWriter struct{ *Line }
 
-// Set sets how many requests wait.
-func (w LineWriter) Set(n int64) { w.waiting.Store(n) }
+// Set sets how many requests wait, and the highest priority whose requests wait behind them.
+func (w LineWriter) Set(n int64, first int) {
+	w.first.Store(int64(first))
+	w.waiting.Store(n)
+}
 
 // Close closes the line.
 func (w LineWriter) Close() { w.closed.Store(true) }

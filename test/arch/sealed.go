@@ -157,7 +157,7 @@ func (v *vocabulary) sealedName(t types.Type) string {
 }
 
 // beginWork lists the messages that begin work and may therefore be refused when an inbox is full. Queries come on top.
-var beginWork = []string{"AdmissionRequested", "MemoryRequested", "RequestArrived", "WaitRequested"}
+var beginWork = []string{"MemoryRequested", "RequestArrived", "WaitRequested"}
 
 // isQuery finds how a doc comment says that its message is a query.
 var isQuery = regexp.MustCompile(`(; a|\bis a)\s+query\b`)

@@ -111,7 +111,7 @@ func kinds(requests int) []string {
 		"configuration with a gate", "panic of the policy of ordering", "panic of the policy of fairness",
 	)
 	for _, actor := range []string{
-		"capacity", "cycle", "flow", "memory", "outlier", "pool", "prefix", "recorder", "scraper", "shard",
+		"capacity", "cycle", "memory", "outlier", "pool", "prefix", "recorder", "scraper", "shard",
 	} {
 		all = append(all, "panic of "+actor+" before a message", "panic of "+actor+" after a message")
 	}

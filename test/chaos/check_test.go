@@ -179,7 +179,7 @@ func (s *session) unserved(from int) (list []string) {
 
 // gauges are those that count what is under way.
 var gauges = []string{
-	"signalbox_streams", "llm_d_epp_extproc_streams_inflight", "signalbox_flow_places", "llm_d_epp_request_running",
+	"signalbox_streams", "llm_d_epp_extproc_streams_inflight", "llm_d_epp_request_running",
 	"signalbox_prefix_placed_prompts",
 }
 

@@ -16,7 +16,7 @@ import (
 // rates are the chances that an actor panics at a message. Half of them come before it was handled, half after. Those
 // of cycles follow from the request.
 var rates = map[string]float64{
-	"capacity": .005, "flow": .001, "memory": .01, "outlier": .005, "prefix": .001, "pool": .08, "recorder": .01,
+	"capacity": .005, "memory": .01, "outlier": .005, "prefix": .001, "pool": .08, "recorder": .01,
 	"scraper": .025, "shard": .01,
 }
 

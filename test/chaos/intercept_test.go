@@ -19,8 +19,6 @@ func (i intercept) Incarnation(of runtime.Birth, actor any) any {
 		return shaken[messages.PoolMsg](i.faults, of.Kind, &listed{a, i.rig})
 	case runtime.Actor[messages.ShardMsg]:
 		return shaken(i.faults, of.Kind, a)
-	case runtime.Actor[messages.FlowMsg]:
-		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.PrefixMsg]:
 		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.MemoryMsg]:

@@ -252,7 +252,7 @@ func (r *rig) values(plan *schedule.Plan, seed uint64) signalbox.Config {
 			FirstEjection: 20 * time.Millisecond, LongestEjection: 100 * time.Millisecond,
 		}},
 		Records:  signalbox.Records{Entries: 256 * loops, Bytes: loops << 20},
-		PoolName: "pool", PrefixBlocks: blocks, FlowSeed: seed,
+		PoolName: "pool", PrefixBlocks: blocks,
 	}
 }
 

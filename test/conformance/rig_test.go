@@ -27,8 +27,10 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/parsers"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/engine/config"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -63,14 +65,14 @@ plugins:
 - type: active-request-scorer
 `
 
-// startRig brings an EPP up. instead puts actors in the place of some; nil = all are the real ones.
-func startRig(t *testing.T, addresses []string, instead runtime.Interceptor) *rig {
+// startRig brings an EPP up. With waiting no endpoint has room for any request, and these wait as it says.
+func startRig(t *testing.T, addresses []string, waiting *flow.Settings) *rig {
 	t.Helper()
-	return startPatient(t, addresses, instead, time.Minute)
+	return startPatient(t, addresses, waiting, time.Minute)
 }
 
 // startPatient is startRig with a deadline for bodies.
-func startPatient(t *testing.T, addresses []string, instead runtime.Interceptor, bodyWait time.Duration) *rig {
+func startPatient(t *testing.T, addresses []string, waiting *flow.Settings, bodyWait time.Duration) *rig {
 	t.Helper()
 	r := &rig{
 		checker: modelserver.NewChecker(), registry: prometheus.NewRegistry(), ended: map[string][]messages.Record{},
@@ -79,8 +81,12 @@ func startPatient(t *testing.T, addresses []string, instead runtime.Interceptor,
 	if err != nil {
 		t.Fatal(err)
 	}
+	if waiting != nil {
+		cfg.Queueing = waiting
+		cfg.Plan.HaveWait(noRoom{}, schedule.Step{Name: "no-room"})
+	}
 	telemetry.NewPlugins(r.registry, zap.NewNop(), nil).Observe(cfg.Plan)
-	r.picker, err = signalbox.New(values(cfg, instead), signalbox.World{
+	r.picker, err = signalbox.New(values(cfg), signalbox.World{
 		Metrics: r.registry, Checker: r.checker,
 		Report: r.remember, Status: extproc.Status, Release: r.checker.Close,
 		Panicked: func(p runtime.Panic, _ []string) {
@@ -96,9 +102,9 @@ func startPatient(t *testing.T, addresses []string, instead runtime.Interceptor,
 	return r
 }
 
-func values(cfg *config.Config, instead runtime.Interceptor) signalbox.Config {
+func values(cfg *config.Config) signalbox.Config {
 	return signalbox.Config{
-		Runtime: runtime.Config{Loops: loops, Seed: rand.Uint64(), Intercept: instead},
+		Runtime: runtime.Config{Loops: loops, Seed: rand.Uint64()},
 		Plan:    cfg.Plan, Queueing: cfg.Queueing,
 		// No access log tells the end of what body mode NONE does not show.
 		Limits: cycle.Limits{
@@ -109,7 +115,7 @@ func values(cfg *config.Config, instead runtime.Interceptor) signalbox.Config {
 			FirstEjection: 2 * time.Second, LongestEjection: 8 * time.Second,
 		}},
 		Records:  signalbox.Records{Entries: 256 * loops, Bytes: loops << 20},
-		PoolName: "pool", FlowSeed: rand.Uint64(),
+		PoolName: "pool",
 	}
 }
 

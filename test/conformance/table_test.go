@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	goruntime "runtime"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,60 +10,37 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/signalbox-epp/signalbox/adapters/lab/conformance"
-	"github.com/signalbox-epp/signalbox/engine/runtime"
-	"github.com/signalbox-epp/signalbox/messages"
+	"github.com/signalbox-epp/signalbox/engine/displacements"
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/fairness"
+	"github.com/signalbox-epp/signalbox/engine/flow"
+	"github.com/signalbox-epp/signalbox/engine/orderings"
+	"github.com/signalbox-epp/signalbox/engine/queues"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
 var addresses = []string{"127.0.0.1:18001", "127.0.0.1:18002", "127.0.0.1:18003", "[::1]:18004"}
 
-// scripted puts flow shards in the place of the picker's that let no request go: requests wait, or are rejected.
-type scripted struct {
-	rejects bool
-	waiting *atomic.Int64
+// noRoom is a gate that finds no room anywhere.
+type noRoom struct{}
+
+func (noRoom) Saturation(*schedule.Input) float64  { return 1 }
+func (noRoom) Room(_ *schedule.Input, keep []bool) { clear(keep) }
+func (noRoom) Bounds(float64) endpoints.Room       { return endpoints.Room{} }
+
+// lines returns settings under which requests wait, for so long; 0 = as long as their clients do.
+func lines(ttl time.Duration) *flow.Settings {
+	band := flow.BandSettings{TTL: ttl, Policies: flow.Policies{
+		Ordering: new(orderings.FCFS), Queue: new(queues.ListQueue), Fairness: new(fairness.GlobalStrict),
+		Displacement: new(displacements.LongestFlow),
+	}}
+	return &flow.Settings{Default: band, Negative: band, BuiltIn: band.Policies}
 }
-
-// Incarnation gives the picker a flow shard of the test's.
-func (s scripted) Incarnation(_ runtime.Birth, actor any) any {
-	if _, flow := actor.(runtime.Actor[messages.FlowMsg]); flow {
-		return &closed{s, map[messages.RequestID]struct{}{}}
-	}
-	return actor
-}
-
-// Address changes nothing.
-func (scripted) Address(_, _ string, sink any) any { return sink }
-
-// closed is a flow shard that gives no place.
-type closed struct {
-	scripted
-	line map[messages.RequestID]struct{}
-}
-
-func (s *closed) Receive(_ runtime.Context[messages.FlowMsg], m messages.FlowMsg) {
-	switch m := m.(type) {
-	case messages.FlowStarted:
-	case messages.AdmissionRequested:
-		if s.rejects {
-			m.Wait.Cycle.Tell(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: 2 * time.Second})
-			return
-		}
-		s.line[m.Wait.Request] = struct{}{}
-		s.waiting.Add(1)
-	case messages.RequestEnded:
-		if _, ok := s.line[m.Request]; ok {
-			delete(s.line, m.Request)
-			s.waiting.Add(-1)
-		}
-	}
-}
-
-func (s *closed) Stopped(runtime.Context[messages.FlowMsg]) {}
 
 // options are what the table needs to play every row against rigs.
 func options(t *testing.T, r *rig) conformance.Options {
 	t.Helper()
-	var waiting atomic.Int64
-	queue, full := startRig(t, addresses, scripted{false, &waiting}), startRig(t, addresses, scripted{true, &waiting})
+	queue, full := startRig(t, addresses, lines(0)), startRig(t, addresses, lines(time.Millisecond))
 	empty := startRig(t, nil, nil)
 	hasty := startPatient(t, addresses, nil, 300*time.Millisecond)
 	// Health and shutdown are the command's own.
@@ -78,7 +54,7 @@ func options(t *testing.T, r *rig) conformance.Options {
 		Inside: conformance.Inside{
 			Load: r.load, Open: r.streams.Open, Held: r.streams.Held, Heap: heapInUse, Ended: r.ending,
 			Empty: empty.client(t), Saturated: full.client(t), Impatient: hasty.client(t),
-			Queue: &conformance.Queue{Client: queue.client(t), Waiting: func() int { return int(waiting.Load()) }},
+			Queue: &conformance.Queue{Client: queue.client(t), Waiting: queue.picker.Waiting},
 			Fresh: func() (*conformance.Instance, error) { return serve(t).instance(t), nil },
 		},
 	}

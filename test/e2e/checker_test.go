@@ -26,7 +26,7 @@ func TestCommandConformanceLeavesNothing(t *testing.T) {
 		t.Fatalf("%v\n%s", err, tail(string(out), 40))
 	}
 	for _, gauge := range append(gauges[:len(gauges):len(gauges)], "signalbox_streams", "signalbox_outlived_requests",
-		"signalbox_flow_places", "signalbox_prefix_placed_prompts") {
+		"signalbox_prefix_placed_prompts") {
 		eventually(t, time.Second, gauge+" at 0", func() bool { return p.metric(gauge) == 0 })
 	}
 	_, text := get(p.metrics + "/debug/endpoints?format=json")

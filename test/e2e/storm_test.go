@@ -17,7 +17,7 @@ import (
 )
 
 // held are the gauges that show what Signalbox holds for requests.
-var held = append([]string{"signalbox_held_body_bytes", "signalbox_flow_places", "signalbox_prefix_placed_prompts"},
+var held = append([]string{"signalbox_held_body_bytes", "signalbox_prefix_placed_prompts"},
 	gauges...)
 
 // TestEnvoyStormLeavesNothing: bad input of every kind, all at once and many times, leaves no goroutine, no stream, no

@@ -38,7 +38,7 @@ func TestEnvoyWithoutAccessLog(t *testing.T) {
 	noneInFlight := func() {
 		t.Helper()
 		for _, gauge := range append(gauges[:len(gauges):len(gauges)], "signalbox_streams",
-			"signalbox_outlived_requests", "signalbox_flow_places") {
+			"signalbox_outlived_requests") {
 			eventually(t, time.Second, gauge+" at 0", func() bool { return s.picker.metric(gauge) == 0 })
 		}
 	}

@@ -8,10 +8,10 @@ var chaosFaults = map[string]fault{
 		file: "actors/cycle/wait.go", was: "c.unloadStages()\n\tc.letGo()\n", is: "c.unloadStages()\n",
 		complaint: "load is left on",
 	},
-	"a place is never given back": {
-		file: "actors/cycle/holdings.go", was: "\tif c.held.place {",
-		is:        "\tif c.held.place && c.rec.Reason != messages.ClientGone {",
-		complaint: "signalbox_flow_places is 0",
+	"a prompt is never given back": {
+		file: "actors/cycle/holdings.go", was: "\tif c.held.prompt {",
+		is:        "\tif c.held.prompt && c.rec.Reason != messages.ClientGone {",
+		complaint: "signalbox_prefix_placed_prompts is 0",
 	},
 	"bodies of clients that left are held": {
 		file: "adapters/extproc/stream.go", was: "\tst.in.Release()\n\tst.request.body.release()\n",

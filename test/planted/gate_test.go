@@ -103,11 +103,18 @@ var gate = map[string]contract{
 		file: "actors/capacity/capacity.go", was: "e.Cycle.Tell(failed)", is: "_ = e",
 	}, "actors/capacity", "Test"},
 	"requests pass those that wait": {fault{
-		file: "actors/flow/flow.go", was: "m.Gated && f.bell.Line.Waits()", is: "false",
-	}, "actors/flow", "Test"},
+		file: "actors/cycle/cycle.go", was: "c.deps.Bell.Line.HoldsUp(m.Flow.Priority)", is: "false",
+	}, "actors/cycle", "Test"},
+	"requests wait behind those of lower priority": {fault{
+		file: "engine/flow/shared.go", was: "&& int64(priority) <= l.first.Load()", is: "",
+	}, "actors/cycle", "TestRequestPasses"},
+	"requests pass those that a least share brings forward": {fault{
+		file: "engine/flow/queues.go", was: "\t\tcase b.settings.MinShare > 0:\n\t\t\treturn math.MaxInt\n", is: "",
+	}, "engine/flow", "TestFirst"},
 	"one who leaves before it has heard of its wait stays in the line": {fault{
-		file: "actors/flow/flow.go", was: "f.bell.To.Tell(messages.WaitEnded{Request: m.Request})", is: "",
-	}, "actors/flow", "Test"},
+		file: "actors/cycle/wait.go", was: "c.held.wait, _ = tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, ask)",
+		is: "tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, ask)",
+	}, "actors/cycle", "Test"},
 	"a request that is put back loses its turn": {fault{
 		file: "engine/flow/charge.go", was: "f.account.Served = e.before", is: "_ = f",
 	}, "engine/flow", "TestReturnedRequestKeepsItsTurn"},

@@ -9,7 +9,7 @@ import (
 
 // simTags are the build tags of test/sim that plant a fault, and how the simulation must complain about it.
 var simTags = map[string]string{
-	"mutation_release": "signalbox_flow_places",
+	"mutation_release": "signalbox_prefix_placed_prompts",
 	"mutation_answer":  "more than one answer",
 	"mutation_stale":   "blocks, want",
 	"mutation_stop":    "after it had stopped",
@@ -52,10 +52,6 @@ var simFaults = map[string]fault{
 	"timers outlive their actor": {
 		file: "engine/runtime/mailbox.go", was: "m.fallen.Add(1)\n\tm.cancelTimers()", is: "m.fallen.Add(1)",
 		complaint: "timers",
-	},
-	"flows have no seed": {
-		file: "loops.go", was: "flowShard(k, p.cfg.FlowSeed,", is: "flowShard(k, 0,",
-		complaint: "came to flow shard",
 	},
 	"the prefix index has no size": {
 		file: "picker.go", was: "blockindex.NewIndex(cfg.PrefixBlocks)", is: "blockindex.NewIndex(0)",

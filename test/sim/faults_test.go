@@ -12,7 +12,7 @@ import (
 // rates are the chances that an actor panics at a message, on top of what is aimed at one kind of message. Half of
 // them come before it was handled, half after.
 var rates = map[string]float64{
-	"capacity": .001, "cycle": .003, "flow": .001, "outlier": .01, "prefix": .001, "memory": .01, "pool": .03,
+	"capacity": .002, "cycle": .003, "outlier": .01, "prefix": .001, "memory": .01, "pool": .03,
 	"window":   .01,
 	"recorder": .004,
 	"scraper":  .01, "shard": .002,

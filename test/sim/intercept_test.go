@@ -3,8 +3,6 @@ package sim_test
 import (
 	"reflect"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -23,12 +21,6 @@ func (i intercept) Incarnation(of runtime.Birth, actor any) any {
 		return skin(tagged.outside, shaken[messages.CycleMsg](i.faults, of.Kind, followed))
 	case runtime.Actor[messages.PrefixMsg]:
 		return shaken[messages.PrefixMsg](i.faults, of.Kind, &heeded{skin(tagged.prefix, a), i.model.prefix})
-	case runtime.Actor[messages.FlowMsg]:
-		shard := of.First.(messages.FlowStarted).Shard
-		return shaken[messages.FlowMsg](i.faults, of.Kind, &whimsical{
-			Actor: a, faults: i.faults, model: i.model, shard: shard, seed: i.flows,
-			lines: map[messages.RequestID]*whim{}, waits: func() bool { return i.picker.Waiting() > 0 },
-		})
 	case runtime.Actor[messages.ScraperMsg]:
 		id := of.First.(messages.EndpointAssigned).Endpoint
 		return shaken[messages.ScraperMsg](i.faults, of.Kind, i.ledger.counts(i.model, id, a))
@@ -49,7 +41,9 @@ func (i intercept) others(of runtime.Birth, actor any) any {
 	case runtime.Actor[messages.MemoryMsg]:
 		return shaken[messages.MemoryMsg](i.faults, of.Kind, &keeping{a, i.model.kept})
 	case runtime.Actor[messages.CapacityMsg]:
-		return shaken(i.faults, of.Kind, a)
+		return shaken[messages.CapacityMsg](i.faults, of.Kind, &whimsical{
+			Actor: a, faults: i.faults, lines: map[messages.RequestID]*whim{},
+		})
 	case runtime.Actor[messages.WindowMsg]:
 		return shaken(i.faults, of.Kind, a)
 	case runtime.Actor[messages.RecorderMsg]:
@@ -61,9 +55,8 @@ func (i intercept) others(of runtime.Birth, actor any) any {
 // Address wraps the addresses on which messages are lost or counted.
 func (i intercept) Address(from, to string, sink any) any {
 	switch from + " to " + to {
-	case "cycle to flow":
-		counted := counter{sink.(messages.Sink[messages.FlowMsg]), i.faults}
-		return skin(tagged.flow, messages.Sink[messages.FlowMsg](counted))
+	case "cycle to prefix":
+		return skin(tagged.release, sink.(messages.Sink[messages.PrefixMsg]))
 	case "cycle to capacity":
 		return mute{sink.(messages.Sink[messages.CapacityMsg]), i.faults}
 	case "recorder to shard":
@@ -99,10 +92,3 @@ func (h *hearing) Receive(ctx runtime.Context[messages.ShardMsg], m messages.Sha
 }
 
 func (h *hearing) Stopped(ctx runtime.Context[messages.ShardMsg]) { h.Actor.Stopped(ctx) }
-
-// shardOf is the flow shard that a flow belongs to.
-func shardOf(k messages.FlowKey, seed uint64) int {
-	d := xxhash.NewWithSeed(seed)
-	_, _ = d.WriteString(k.Fairness)
-	return int((d.Sum64() + uint64(k.Priority)) % loops)
-}

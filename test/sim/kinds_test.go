@@ -16,7 +16,7 @@ const (
 	timerLate     = "timer late"
 	overtaking    = "messages across pairs in another order"
 	inboxDoor     = "inbox full: at the door"
-	inboxFlow     = "inbox full: at admission"
+	inboxLine     = "inbox full: at the line"
 	inboxQuery    = "inbox full: at a query"
 	inboxMemory   = "inbox full: at a wish for memory"
 	queryLost     = "query never answered"
@@ -24,10 +24,10 @@ const (
 	rebornUnder   = "endpoint restarted under requests"
 	oldSet        = "an old endpoint set"
 	emptySet      = "no endpoint at all"
-	flowWait      = "admission waits"
-	flowReject    = "admission rejected"
-	flowEvict     = "admission evicted"
-	flowRevoke    = "admission revoked"
+	waitLate      = "a wait begins late"
+	waitReject    = "wait rejected"
+	waitEvict     = "wait evicted"
+	waitRevoke    = "revoked after a wait"
 	turnLost      = "turn never answered"
 	fetchClosed   = "fetch refused"
 	fetchLost     = "fetch never answered"
@@ -81,7 +81,7 @@ func slips() []string {
 func pluginFault(family, what string) string { return family + " " + what }
 
 // restarting are the actors that begin anew after a panic.
-var restarting = []string{"capacity", "flow", "memory", "outlier", "pool", "prefix", "recorder", "scraper", "shard",
+var restarting = []string{"capacity", "memory", "outlier", "pool", "prefix", "recorder", "scraper", "shard",
 	"window"}
 
 func restartOf(actor string) string { return "restart of " + actor }
@@ -153,8 +153,8 @@ func panics() []string {
 // kinds are all faults that there are.
 func kinds() []string {
 	all := append([]string{
-		timerLate, overtaking, inboxDoor, inboxFlow, inboxQuery, inboxMemory, queryLost, backUnder, rebornUnder, oldSet,
-		emptySet, flowWait, flowReject, flowEvict, flowRevoke, turnLost, fetchClosed, fetchLost, fetchFailed,
+		timerLate, overtaking, inboxDoor, inboxLine, inboxQuery, inboxMemory, queryLost, backUnder, rebornUnder, oldSet,
+		emptySet, waitLate, waitReject, waitEvict, waitRevoke, turnLost, fetchClosed, fetchLost, fetchFailed,
 		fetchTooLate, servedElse, servedUnknown, serverFailed, answerFailed, serverSilent, shortDeadline, entryLost,
 		logEnded, logUnproven,
 	}, append(panics(), slips()...)...)

@@ -19,8 +19,7 @@ type model struct {
 	splits int                           // stages that were load
 	pages  map[messages.EndpointID]*pages
 
-	scraping messages.EndpointID        // whose scraper runs now
-	places   map[messages.RequestID]int // which flow shard gave it
+	scraping messages.EndpointID // whose scraper runs now
 	prefix   *promptModel
 	kept     keptModel
 }
@@ -41,7 +40,7 @@ type pages struct {
 func newModel(pool *endpoints.Published, capacity int) *model {
 	return &model{
 		pool: pool, held: map[*line]holding{}, staged: map[*line][]holding{}, away: map[*line]*endpoints.Endpoint{},
-		pages: map[messages.EndpointID]*pages{}, places: map[messages.RequestID]int{},
+		pages:  map[messages.EndpointID]*pages{},
 		prefix: newPromptModel(capacity), kept: keptModel{},
 	}
 }
@@ -120,15 +119,6 @@ func (m *model) sums() map[*endpoints.Endpoint]sums {
 	return out
 }
 
-// admitted is how many requests hold a place and run.
-func (m *model) admitted(g *ledger) (n int) {
-	for id := range m.places {
-		l := g.of(id)
-		n += l.begun - l.ends
-	}
-	return n
-}
-
 // exact compares the tree with the model. Loads are right after each message; what is told to others, once it has
 // arrived.
 func (w *world) exact() {
@@ -156,9 +146,6 @@ func (w *world) exact() {
 		w.prompts()
 	}
 	if w.quiet%20 == 0 || w.faults.off { // to gather all metrics takes its time
-		if w.faults.down["flow"] == 0 { // else what ends its requests waits for it
-			w.gauge("signalbox_flow_places", w.model.admitted(w.ledger))
-		}
 		w.gauge("llm_d_epp_request_running", running-len(w.model.away))
 		w.gauge("signalbox_prefix_placed_prompts", len(w.model.prefix.placed))
 		w.gauge("signalbox_memory_entries", len(w.model.kept))

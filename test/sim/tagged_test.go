@@ -7,10 +7,10 @@ import (
 
 // mutation is a fault of the product, put in its place by a file with a build tag. Without a tag nothing is planted.
 type mutation struct {
-	tag    string
-	flow   func(messages.Sink[messages.FlowMsg]) messages.Sink[messages.FlowMsg]
-	prefix func(runtime.Actor[messages.PrefixMsg]) runtime.Actor[messages.PrefixMsg]
-	cycle  func(runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg]
+	tag     string
+	release func(messages.Sink[messages.PrefixMsg]) messages.Sink[messages.PrefixMsg] // what cycles tell prefix
+	prefix  func(runtime.Actor[messages.PrefixMsg]) runtime.Actor[messages.PrefixMsg]
+	cycle   func(runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg]
 	// between the runtime and all probes
 	outside func(runtime.Actor[messages.CycleMsg]) runtime.Actor[messages.CycleMsg]
 }

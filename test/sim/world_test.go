@@ -69,7 +69,6 @@ type world struct {
 	pool     *endpoints.Published
 	index    *blockindex.Index
 	observed observer
-	flows    uint64 // seed of the flows' shards
 
 	configurations uint64 // so many were made; the newest is in force
 
@@ -106,7 +105,6 @@ func newWorld(t testing.TB, seed uint64, requests int) *world {
 	if w.dice.IntN(2) == 0 {
 		w.blocks, w.longest = manyBlocks, 150
 	}
-	w.flows = w.dice.Uint64()
 	w.ledger = newLedger()
 	w.faults, w.farm = newFaults(w.dice, w.ledger), newFarm(w)
 	picker, err := signalbox.New(w.settings(seed), signalbox.World{
@@ -228,7 +226,7 @@ func (w *world) settings(seed uint64) signalbox.Config {
 				LongestEjection: 4 * time.Second},
 		},
 		Records:  signalbox.Records{Entries: 256 * loops, Bytes: loops << 20},
-		PoolName: "pool", PrefixBlocks: w.blocks, FlowSeed: w.flows,
+		PoolName: "pool", PrefixBlocks: w.blocks,
 	}
 }
 
@@ -246,7 +244,7 @@ func (d deaf) Tell(m messages.ShardMsg) bool {
 	return d.Sink.Tell(m)
 }
 
-// mute is the address of capacity for cycles, which loses an answer to a turn now and then.
+// mute is the address of capacity for cycles, which loses an answer to a turn now and then, and counts what it refuses.
 type mute struct {
 	messages.Sink[messages.CapacityMsg]
 	faults *faults
@@ -257,7 +255,11 @@ func (d mute) Tell(m messages.CapacityMsg) bool {
 		d.faults.drew(turnLost)
 		return true
 	}
-	return d.Sink.Tell(m)
+	ok := d.Sink.Tell(m)
+	if _, asked := m.(messages.WaitRequested); asked && !ok {
+		d.faults.drew(inboxLine)
+	}
+	return ok
 }
 
 // probe brings up an actor of the test, which never ends by itself.
@@ -276,20 +278,6 @@ func (w *world) spawnProbes(requests int) {
 	probe[crowdMsg](w, 0, "crowd", clientsDue{}, w.crowd)
 	w.other = newOthers(w)
 	probe[othersMsg](w, 2, "others", othersCame{}, w.other)
-}
-
-// counter is the address of a flow shard, which counts what it refuses.
-type counter struct {
-	messages.Sink[messages.FlowMsg]
-	faults *faults
-}
-
-func (c counter) Tell(m messages.FlowMsg) bool {
-	ok := c.Sink.Tell(m)
-	if !ok {
-		c.faults.drew(inboxFlow)
-	}
-	return ok
 }
 
 // onPanic tells the panics that the test drew from all others.

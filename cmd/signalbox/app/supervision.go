@@ -43,7 +43,6 @@ var supervision = role{
 			"the asker, by a partial answer", nil},
 		{"capacity", firstLoop, runtime.RestartOnPanic,
 			"the line, whose requests are answered 500, and what may be evicted", "no actor", nil},
-		{"flow", eachLoop, runtime.RestartOnPanic, "the places of requests that run, which run on", "no actor", nil},
 		{"shard", eachLoop, runtime.RestartOnPanic, "its cycles", "streams, each by its answer", []role{
 			{"cycle", "/<request>", runtime.StopOnPanic, "its request, which is answered 500", "stream, by its answer",
 				nil},

@@ -154,7 +154,7 @@ func (t *tree) values(cfg *loaded) signalbox.Config {
 			MaxEjectionPercent: o.maxEjection,
 			Config:             machine.Config{FirstEjection: firstEjection, LongestEjection: longestEjection},
 		},
-		Records: signalbox.Records{Entries: recordEntries, Bytes: recordBytes}, PoolName: o.poolName, FlowSeed: t.seed,
+		Records: signalbox.Records{Entries: recordEntries, Bytes: recordBytes}, PoolName: o.poolName,
 		EmitScores: o.emitScores, FlowLabels: o.flowLabels,
 	}
 }
