@@ -68,8 +68,13 @@ func (c *Cycle) price(ctx runtime.Context[messages.CycleMsg]) bool {
 		return c.classify(ctx)
 	}
 	out := c.deps.Scheduler.Run(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
-	if out.Reason != messages.NoReason {
+	switch {
+	case out.Full:
 		return c.classify(ctx)
+	case out.Reason != messages.NoReason:
+		c.rec.Decision = out.Decision
+		c.refuse(ctx, messages.PickFailed{Reason: out.Reason, Detail: out.Detail, RetryAfter: out.RetryAfter})
+		return false
 	}
 	c.choose(ctx, &out)
 	c.abandonProbe()

@@ -133,7 +133,10 @@ func (w *world) plan() (*schedule.Plan, *flow.Settings) {
 	plan.Profiles()[0].Name = profileOf(w.configurations)
 	var queueing *flow.Settings
 	if w.dice.IntN(3) == 0 {
-		plan.HaveWait(&gate{w, 6 + w.dice.IntN(12), w.dice.IntN(2) == 0}, schedule.Step{Name: "gate"})
+		g := &gate{w, 6 + w.dice.IntN(12), w.dice.IntN(2) == 0}
+		if plan.HaveWait(g, schedule.Step{Name: "gate"}); g.learned {
+			plan.HaveWait(priced{g}, schedule.Step{Name: "gate"})
+		}
 		queueing = w.queueing()
 	}
 	plan.Observe(&w.observed)
@@ -175,6 +178,11 @@ type gate struct {
 	most    int
 	learned bool // the window of each endpoint says how many
 }
+
+// priced is a gate that leaves full endpoints to the scorers: requests wait for the one that is picked.
+type priced struct{ *gate }
+
+func (priced) Exclude(*schedule.Input, []bool) {}
 
 func (*gate) Saturation(*schedule.Input) float64 { return 0 }
 func (g *gate) Bounds(ceiling float64) endpoints.Room {
