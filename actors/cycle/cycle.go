@@ -215,7 +215,7 @@ func (c *Cycle) try(ctx runtime.Context[messages.CycleMsg], a chance) {
 	out := c.deps.Scheduler.Run(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
 	c.choose(ctx, &out)
 	c.wait.saturation = messages.Saturation{Known: c.plan.TellsSaturation(), Full: out.Saturation}
-	if out.Full || out.Reason == messages.NoReason && !c.reserve(&out) {
+	if out.Full || out.Reason == messages.NoReason && !c.reserve(ctx, &out) {
 		c.rec.Decision = out.Decision
 		c.waitForRoom(ctx, a, &out)
 		return
@@ -238,7 +238,7 @@ func (c *Cycle) try(ctx runtime.Context[messages.CycleMsg], a chance) {
 // onPicked takes what else the request holds while it is served, beside its load, and answers its stream.
 func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.Outcome) {
 	c.rec.Served, c.wait.picked = c.served.ID, true
-	c.expectService(out.PrefixBlocks)
+	c.expectService()
 	if c.wait.gated {
 		c.wait.traffic.Dispatch()
 	}
@@ -340,7 +340,7 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 		c.reportLocal(m.Local)
 		where = c.servedByNone()
 	case m.Served != "" && !c.sentFirst(m.Served):
-		where = c.move(m.Served)
+		where = c.move(ctx, m.Served)
 		c.keepServed(ctx, where)
 		c.reportFailure(c.chosen, messages.ServedElsewhere)
 	}
@@ -359,6 +359,7 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 // onFirstTokenSeen notes when the first token came. An error has none.
 func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messages.FirstTokenSeen) {
 	c.unloadStages()
+	c.begin(ctx)
 	c.rec.Bypassed = false // the body is visible after all: the stream can ask the proxy to show it
 	if c.phase == detached {
 		c.attach()

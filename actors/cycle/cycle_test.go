@@ -16,8 +16,9 @@ func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
 	s.cycle.Advance(2 * time.Second)
 	s.cycle.Tell(messages.ResponseStarted{Status: 200})
 	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first})
-	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
 	s.load(1, 0)
+	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
+	s.answering(1, 0)
 	s.cycle.Advance(time.Second)
 	s.cycle.Tell(messages.ResponseEnded{
 		ResponseBytes: 9,

@@ -64,7 +64,7 @@ func TestSilentResponseIsRevoked(t *testing.T) {
 	s.cycle.Tell(messages.ResponseProgressed{})
 	s.cycle.Advance(idleLimit - 1)
 	s.stream.Got()
-	s.load(1, 0)
+	s.answering(1, 0)
 	s.cycle.Advance(1)
 	s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
 	s.over(messages.ResponseIdle)

@@ -82,11 +82,11 @@ func (c *Cycle) linger(ctx runtime.Context[messages.CycleMsg]) {
 }
 
 // resume makes a lingering request part of the load again, for its proxy says that it runs.
-func (c *Cycle) resume() {
+func (c *Cycle) resume(ctx runtime.Context[messages.CycleMsg]) {
 	c.enter(detached)
 	c.log.parted = time.Time{}
 	c.account.comeBack()
-	c.load()
+	c.load(ctx)
 }
 
 // onResponseOngoing notes that the response runs, and that its proxy has a log that will tell its end.
@@ -96,7 +96,7 @@ func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m mess
 		c.log.doubted = time.Time{}
 		return
 	case lingering:
-		c.resume()
+		c.resume(ctx)
 	case detached:
 	}
 	now, wait := ctx.Now(), c.deps.Limits.Logged

@@ -44,16 +44,16 @@ func (c *Cycle) openEntry(ctx runtime.Context[messages.CycleMsg]) {
 }
 
 // serveAt sets the endpoint that works for the request, and moves the request's load to it.
-func (c *Cycle) serveAt(e *endpoints.Endpoint) {
+func (c *Cycle) serveAt(ctx runtime.Context[messages.CycleMsg], e *endpoints.Endpoint) {
 	c.letGo()
 	c.served, c.rec.Served = e, e.ID
-	c.load()
+	c.load(ctx)
 }
 
 // waitAt has the request wait for room at one endpoint, where it counts as what is to be done until it is asked again.
 func (c *Cycle) waitAt(e *endpoints.Endpoint) {
 	c.unhold()
-	c.held.hold = hold{e, c.plan.LoadTokens(&c.req)}
+	c.held.hold = hold{e, c.work(e).Tokens()}
 	endpoints.LoadWriter{Endpoint: e}.Hold(c.held.hold.tokens)
 	c.wait.asked.Wanted = e.ID
 }
@@ -73,10 +73,19 @@ func (c *Cycle) letGo() {
 }
 
 // load adds the request to the load of the endpoint that works for it. A lingering request is no load.
-func (c *Cycle) load() {
+func (c *Cycle) load(ctx runtime.Context[messages.CycleMsg]) {
 	if c.served != nil && !c.held.load && c.phase != lingering {
-		c.held.pick = endpoints.LoadWriter{Endpoint: c.served}.Add(c.plan.LoadTokens(&c.req))
+		c.held.pick = endpoints.LoadWriter{Endpoint: c.served}.Add(c.work(c.served), ctx.Now())
 		c.loaded(true)
+	}
+}
+
+// begin notes that the first token has come: the prompt is computed, and no load any more.
+func (c *Cycle) begin(ctx runtime.Context[messages.CycleMsg]) {
+	c.service.begun = true
+	if c.held.load {
+		c.held.pick = endpoints.LoadWriter{Endpoint: c.served}.Begin(c.held.pick, ctx.Now())
+		c.deps.Bell.RingAt(c.served.ID)
 	}
 }
 
@@ -149,12 +158,12 @@ func (c *Cycle) reached(to messages.Address) *endpoints.Endpoint {
 }
 
 // move moves the load to the endpoint with an address and returns its id, or the zero id if the pool does not have it.
-func (c *Cycle) move(to messages.Address) messages.EndpointID {
+func (c *Cycle) move(ctx runtime.Context[messages.CycleMsg], to messages.Address) messages.EndpointID {
 	if !c.check {
 		c.deps.Metrics.elsewhere.Inc()
 	}
 	if e := c.reached(to); e != nil {
-		c.serveAt(e)
+		c.serveAt(ctx, e)
 		return e.ID
 	}
 	c.rec.Elsewhere = to

@@ -243,7 +243,7 @@ func TestEndpointsOfOneNameAreOneSeries(t *testing.T) {
 	other.Address = "10.0.0.2:8000"
 	b := newBench(t, spec, other)
 	for _, e := range b.pool.Snapshot().Endpoints {
-		endpoints.LoadWriter{Endpoint: e}.Add(10)
+		endpoints.LoadWriter{Endpoint: e}.Add(endpoints.Work{Prompt: 10}, time.Time{})
 		b.live(&streamed, e)
 	}
 	b.want("llm_d_epp_scheduler_attempts_total", map[string]string{"a|ns|8000|success|m|": "2"})
@@ -269,7 +269,7 @@ func TestEndpointsThatGoLeaveNothing(t *testing.T) {
 			),
 		})
 		e := b.pool.Snapshot().Endpoints[0]
-		held := endpoints.LoadWriter{Endpoint: e}.Add(1)
+		held := endpoints.LoadWriter{Endpoint: e}.Add(endpoints.Work{Prompt: 1}, time.Time{})
 		b.live(&streamed, e)
 		endpoints.LoadWriter{Endpoint: e}.Remove(held)
 		if i == 0 {

@@ -27,8 +27,9 @@ type observation struct {
 
 // service is what the request shows of how much work its endpoint takes.
 type service struct {
-	cached int32 // tokens of the prompt that the endpoint was taken to hold at the pick
+	cached int32 // tokens of the prompt that chosen was taken to hold at the pick
 	due    bool  // the window actor is to be told
+	begun  bool  // the first token has come
 }
 
 // choose notes the pick before anything can fail, because a probe that was taken has to be given back.
@@ -37,6 +38,7 @@ func (c *Cycle) choose(ctx runtime.Context[messages.CycleMsg], out *schedule.Out
 		return
 	}
 	c.chosen, c.picked, c.probe = out.Ranked[0], ctx.Now(), out.Probe
+	c.service.cached = int32(min(max(out.PrefixBlocks, 0)*blockindex.BlockTokens, c.req.PromptTokens))
 	if s := c.chosen.Outlier(); s != nil && (c.probe || s.Ejected && c.conclusive(ctx, s)) {
 		c.incident = s.Incident
 	}
@@ -155,11 +157,20 @@ func (c *Cycle) abandonProbe() {
 }
 
 // expectService notes the pick. The window of another endpoint than the chosen one learns nothing from the request.
-func (c *Cycle) expectService(blocks int) {
-	c.service.due = c.plan.Bounds(1).Learned && !c.check
-	if blocks > 0 {
-		c.service.cached = int32(min(blocks*blockindex.BlockTokens, c.req.PromptTokens))
+func (c *Cycle) expectService() { c.service.due = c.plan.Bounds(1).Learned && !c.check }
+
+// work returns what the request adds to the load of an endpoint. What another one than the chosen one holds of the
+// prompt is not known.
+func (c *Cycle) work(at *endpoints.Endpoint) endpoints.Work {
+	cached := 0
+	if at == c.chosen {
+		cached = int(c.service.cached)
 	}
+	w := c.plan.Work(&c.req, cached)
+	if c.service.begun {
+		w.Prompt = 0
+	}
+	return w
 }
 
 // timeFirstToken tells how long the endpoint took to the first token. Of an answer that is not streamed, the first

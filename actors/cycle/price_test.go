@@ -46,7 +46,7 @@ func TestRequestWaitsForThePickedEndpoint(t *testing.T) {
 	s.ready(24 * time.Hour)
 	all := s.pool.Snapshot().Endpoints
 	taken := endpoints.LoadWriter{Endpoint: all[0]}
-	pick := taken.Add(12)
+	pick := taken.Add(endpoints.Work{Prompt: 12}, time.Time{})
 	s.arrive()
 	ask := s.waits()
 	ask.Wanted = first
@@ -56,7 +56,7 @@ func TestRequestWaitsForThePickedEndpoint(t *testing.T) {
 	s.capacity.Got(messages.TurnFailed{Request: 7, Wanted: first, Cycle: s.cycle})
 	s.holds(1, 0)
 
-	endpoints.LoadWriter{Endpoint: all[1]}.Add(12)
+	endpoints.LoadWriter{Endpoint: all[1]}.Add(endpoints.Work{Prompt: 12}, time.Time{})
 	s.plan.Profiles()[0].Picker.Picker = pickFunc(func() []int { return []int{1} })
 	s.cycle.Tell(messages.Dispatched{})
 	s.capacity.Got(messages.TurnFailed{Request: 7, Wanted: second, Cycle: s.cycle})

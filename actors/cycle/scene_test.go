@@ -69,6 +69,7 @@ type scene struct {
 	traffic  flow.Traffic
 	capacity *runtimetest.Probe[messages.CapacityMsg]
 	queueing *flow.Settings // nil = the plan has no gate
+	matcher  schedule.Matcher
 
 	estimates *records.Estimates
 	families  *cycle.Families
@@ -104,7 +105,7 @@ func (s *scene) play() {
 		Prefix: s.prefix, Memory: s.memory, Outlier: s.outlier, Window: s.window, Pool: s.pool, Book: s.book,
 		Estimates: s.estimates, Status: status,
 		Scheduler: schedule.NewScheduler(schedule.Tools{
-			Clock: &s.clock, Rand: rand.New(rand.NewPCG(1, 1)), Ceilings: &s.ceilings,
+			Clock: &s.clock, Rand: rand.New(rand.NewPCG(1, 1)), Ceilings: &s.ceilings, Matcher: s.matcher,
 		}),
 		Limits: cycle.Limits{
 			Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit,
@@ -172,8 +173,19 @@ func serving(t *testing.T) *scene {
 
 func (s *scene) load(want ...int) {
 	s.Helper()
+	s.carries(12, want)
+}
+
+// answering is load of requests whose first token has come: their prompts are computed.
+func (s *scene) answering(want ...int) {
+	s.Helper()
+	s.carries(0, want)
+}
+
+func (s *scene) carries(tokens int, want []int) {
+	s.Helper()
 	for i, e := range s.pool.Snapshot().Endpoints {
-		carried := endpoints.Counters{Inflight: want[i], Tokens: 12 * want[i], Since: want[i]}
+		carried := endpoints.Counters{Inflight: want[i], Tokens: tokens * want[i], Since: want[i]}
 		if got := e.Counters(); got != carried {
 			s.Errorf("endpoint %d: %+v, want %+v", i, got, carried)
 		}

@@ -14,7 +14,7 @@ func visible(t *testing.T) *scene {
 	s.cycle.Tell(messages.ResponseStarted{Status: 200, Bypasses: true})
 	s.prefix.Got(messages.PromptServed{Request: 7, Endpoint: first})
 	s.cycle.Tell(messages.FirstTokenSeen{At: s.cycle.Clock()})
-	s.load(1, 0)
+	s.answering(1, 0)
 	if n := s.metric("signalbox_outlived_requests"); n != 0 {
 		t.Errorf("%v requests outlive their stream, want none", n)
 	}
@@ -43,7 +43,7 @@ func TestVisibleResponseHasTheDeadlinesOfOneThatIsSeen(t *testing.T) {
 	s.cycle.Tell(messages.EntriesDoubted{})
 	for range 3 {
 		s.cycle.Advance(idleLimit - 1)
-		s.load(1, 0)
+		s.answering(1, 0)
 		s.cycle.Tell(messages.ResponseProgressed{At: s.cycle.Clock()})
 	}
 	s.cycle.Advance(idleLimit)

@@ -77,9 +77,9 @@ func (c *Cycle) price(ctx runtime.Context[messages.CycleMsg]) bool {
 		return false
 	}
 	c.choose(ctx, &out)
+	c.waitAt(out.Ranked[0])
 	c.abandonProbe()
 	c.chosen = nil
-	c.waitAt(out.Ranked[0])
 	return true
 }
 
@@ -140,13 +140,13 @@ func (c *Cycle) onWaitOver(ctx runtime.Context[messages.CycleMsg], over bool) {
 
 // reserve makes the request part of the load of all that was picked for it, if there is room at each. If there is not,
 // it may hold a part of it.
-func (c *Cycle) reserve(out *schedule.Outcome) bool {
-	room, tokens := c.plan.Bounds(out.Ceiling), c.req.PromptTokens
+func (c *Cycle) reserve(ctx runtime.Context[messages.CycleMsg], out *schedule.Outcome) bool {
+	room, now := c.plan.Bounds(out.Ceiling), ctx.Now()
 	first := room
 	if out.Probe {
 		first = endpoints.Room{} // a probe needs none
 	}
-	pick, ok := endpoints.LoadWriter{Endpoint: out.Ranked[0]}.Take(c.plan.LoadTokens(&c.req), first)
+	pick, ok := endpoints.LoadWriter{Endpoint: out.Ranked[0]}.Take(c.work(out.Ranked[0]), first, now)
 	if !ok {
 		return false
 	}
@@ -156,7 +156,7 @@ func (c *Cycle) reserve(out *schedule.Outcome) bool {
 		room = endpoints.Room{} // windows of stages are not learned from requests
 	}
 	for _, s := range out.Stages {
-		pick, ok := endpoints.LoadWriter{Endpoint: s.Endpoint}.Take(tokens, room)
+		pick, ok := endpoints.LoadWriter{Endpoint: s.Endpoint}.Take(endpoints.Work{Prompt: c.req.PromptTokens}, room, now)
 		if !ok {
 			return false
 		}
@@ -176,11 +176,12 @@ func (c *Cycle) giveRoomBack() {
 // waitForRoom has the request wait until there is room for it: at its former place, if it has had its turn.
 func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], a chance, out *schedule.Outcome) {
 	c.giveRoomBack()
-	c.chosen = nil
 	c.chargeTurn(false)
-	if c.plan.Prices() && !out.Full {
+	prices := c.plan.Prices() && !out.Full
+	if prices {
 		c.waitAt(out.Ranked[0])
-	} else if !c.classify(ctx) {
+	}
+	if c.chosen = nil; !prices && !c.classify(ctx) {
 		return
 	}
 	if !a.turn {

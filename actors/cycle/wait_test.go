@@ -69,7 +69,7 @@ func (s *scene) fill() (release func()) {
 	var back []func()
 	for _, e := range s.pool.Snapshot().Endpoints {
 		w := endpoints.LoadWriter{Endpoint: e}
-		pick := w.Add(12)
+		pick := w.Add(endpoints.Work{Prompt: 12}, time.Time{})
 		back = append(back, func() { w.Remove(pick) })
 	}
 	return func() {
@@ -304,7 +304,7 @@ type racing struct{ *scene }
 func (racing) Most() int { return 1 }
 func (r racing) Pick(_ *schedule.Input, _ []float32, ranked []int) []int {
 	if e := r.pool.Snapshot().Endpoints[0]; e.Inflight() == 0 {
-		endpoints.LoadWriter{Endpoint: e}.Add(12)
+		endpoints.LoadWriter{Endpoint: e}.Add(endpoints.Work{Prompt: 12}, time.Time{})
 	}
 	return append(ranked, 0)
 }

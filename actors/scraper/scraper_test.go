@@ -48,7 +48,7 @@ func TestPlacesGoOnFromPageToPage(t *testing.T) {
 		_, n := s.asks()
 		inflight := s.target.Inflight()
 		for range 30 {
-			endpoints.LoadWriter(s.target).Add(1)
+			endpoints.LoadWriter(s.target).Add(endpoints.Work{Prompt: 1}, time.Time{})
 		}
 		s.stage.Tell(answer(n, waiting))
 		got := s.target.Sample()
@@ -73,9 +73,9 @@ func TestWhatAPageDoesNotSay(t *testing.T) {
 
 func TestSampleInForceDropsThePicksThatItKnows(t *testing.T) {
 	s := newScene(t, pages)
-	endpoints.LoadWriter(s.target).Add(1)
+	endpoints.LoadWriter(s.target).Add(endpoints.Work{Prompt: 1}, time.Time{})
 	_, n := s.asks()
-	endpoints.LoadWriter(s.target).Add(1)
+	endpoints.LoadWriter(s.target).Add(endpoints.Work{Prompt: 1}, time.Time{})
 	s.stage.Tell(answer(n, 1))
 	if got := s.target.Counters().Since; got != 1 {
 		t.Errorf("%d picks that the sample does not know, want 1", got)
@@ -87,7 +87,7 @@ func TestLoadThatComesBetweenTwoPagesBringsTheNextForward(t *testing.T) {
 	s.settled()
 	s.stage.Tell(answer(s.asksAfter(time.Second), 0))
 	s.stage.Advance(300 * time.Millisecond)
-	endpoints.LoadWriter(s.target).Add(1)
+	endpoints.LoadWriter(s.target).Add(endpoints.Work{Prompt: 1}, time.Time{})
 	s.asksAfter(500 * time.Millisecond)
 }
 
@@ -166,7 +166,7 @@ func TestFailuresAreRetriedSoonWhileRequestsAreInFlight(t *testing.T) {
 	s := newScene(t, pages)
 	s.settled()
 	n := s.asksAfter(time.Second)
-	endpoints.LoadWriter(s.target).Add(1)
+	endpoints.LoadWriter(s.target).Add(endpoints.Work{Prompt: 1}, time.Time{})
 	for _, wait := range []int{500, 1000, 1000, 1000} {
 		s.stage.Tell(failure(n))
 		n = s.asksAfter(time.Duration(wait) * time.Millisecond)
@@ -183,7 +183,7 @@ func TestLoadEndsALongPause(t *testing.T) {
 	}
 	s.stage.Tell(failure(n))
 	s.stage.Advance(2200 * time.Millisecond)
-	endpoints.LoadWriter(s.target).Add(1)
+	endpoints.LoadWriter(s.target).Add(endpoints.Work{Prompt: 1}, time.Time{})
 	s.asksAfter(2500 * time.Millisecond)
 }
 

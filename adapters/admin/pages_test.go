@@ -387,7 +387,7 @@ func poolOfThree() *endpoints.Snapshot {
 	told.Numbers = append(told.Numbers, messages.Extracted{Attribute: "example.com/cost", Producer: "custom", Value: 3})
 	endpoints.SampleWriter{Endpoint: list[0]}.Publish(&endpoints.Sample{At: noon.Add(-40 * time.Millisecond),
 		Engine: "vllm", Values: told})
-	endpoints.LoadWriter{Endpoint: list[0]}.Add(500)
+	endpoints.LoadWriter{Endpoint: list[0]}.Add(endpoints.Work{Prompt: 500}, time.Time{})
 	endpoints.LoadWriter{Endpoint: list[0]}.CountPick()
 	endpoints.SampleWriter{Endpoint: list[1]}.Publish(&endpoints.Sample{At: noon.Add(-time.Minute), Engine: "sglang",
 		Values: endpointstest.Load(0, 0, -1)})

@@ -3,6 +3,7 @@ package config
 import (
 	"testing"
 
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -35,8 +36,8 @@ func TestOutputIsCountedAsLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := &messages.Request{PromptTokens: 1000, Hints: c.hints, OutputTokens: c.limit}
-			if got := cfg.Plan.LoadTokens(r); got != 1000+c.want {
-				t.Errorf("the load is %d, want 1000 and %d", got, c.want)
+			if got := cfg.Plan.Work(r, 400); got != (endpoints.Work{Prompt: 600, Output: c.want}) {
+				t.Errorf("the load is %+v, want 600 and %d", got, c.want)
 			}
 		})
 	}

@@ -464,7 +464,9 @@ func (p *ApproxPrefixCache) Validate() error {
 // mostPrefixBlocks is how many blocks of 256 bytes a server can be told to have: some 60 MB of the index.
 const mostPrefixBlocks = 1 << 20
 
-// InflightLoad counts the requests and prompt tokens that were sent to each server and have not ended.
+// InflightLoad counts for each server the requests that were sent there and have not ended, and the tokens that are to
+// be computed of their prompts: those that the server did not hold at the pick, until the first token comes, or until
+// the end of an answer that is not streamed.
 type InflightLoad struct {
 	// AddEstimatedOutputTokens counts tokens that are expected in answers as well, until the request ends: 4096 of a
 	// long answer and 100 of a short one, as an outlen-bucket says, and of others outputRatio times those of the

@@ -29,7 +29,7 @@ type Concurrency struct {
 	// ConcurrencyMode says what counts: requests, tokens, or hybrid, the larger share of both of each server, of which
 	// saturation is the mean.
 	ConcurrencyMode string `json:"concurrencyMode"`
-	// MaxTokenConcurrency is the number of prompt tokens in flight at a full server.
+	// MaxTokenConcurrency is the number of prompt tokens to be computed at a full server.
 	MaxTokenConcurrency int `json:"maxTokenConcurrency"`
 	// InFlightLoadProducerName names the inflight-load-producer; empty = the only one.
 	InFlightLoadProducerName string `json:"inFlightLoadProducerName" names:"inflight-load-producer"`

@@ -199,14 +199,11 @@ func (e *Endpoint) Window() (room Room, learned bool) {
 // the window before, or of the one after.
 func (e *Endpoint) WindowReason() *learned.Why { return e.window.why.Load() }
 
-// Counters returns the endpoint's load. The numbers are read one after the other, so that a pick made meanwhile
-// may be in some of them only.
-func (e *Endpoint) Counters() Counters {
-	return Counters{
-		Inflight: e.load.inflight(), Tokens: e.load.promptTokens(), Since: e.load.since(),
-		Held: int(e.load.waits.Load()), HeldTokens: int(e.load.waiting.Load()),
-	}
-}
+// Counters returns the endpoint's load.
+func (e *Endpoint) Counters() Counters { return e.load.counters() }
+
+// Computing returns what of the load is to be done before first tokens.
+func (e *Endpoint) Computing() Computing { return e.load.unfinished() }
 
 // Prefix returns what audits have found of the endpoint's prefix cache.
 func (e *Endpoint) Prefix() Audited {

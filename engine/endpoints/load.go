@@ -3,6 +3,7 @@ package endpoints
 import (
 	"math"
 	"sync/atomic"
+	"time"
 
 	learned "github.com/signalbox-epp/signalbox/engine/window"
 )
@@ -10,11 +11,18 @@ import (
 // Counters are the load of an endpoint as this process counts it.
 type Counters struct {
 	Inflight int // requests that were sent to the endpoint and have not ended
-	Tokens   int // prompt tokens of those requests, estimated
+	Tokens   int // that are to be computed of their prompts, and those that are expected in their answers; estimated
 	Since    int // those of the requests that were sent after the scrape of the sample in force began
 
 	Held       int // requests that wait in the picker for room at the endpoint
-	HeldTokens int // their prompt tokens, estimated
+	HeldTokens int // their tokens, likewise
+}
+
+// Computing is what an endpoint has to do before first tokens, as this process counts it.
+type Computing struct {
+	Requests int       // that were sent, of which the first token has not come
+	Tokens   int       // that are to be computed of their prompts, estimated
+	Since    time.Time // when the last of those before them had its first token, or the first of them came
 }
 
 // load holds what Counters are read from. Cycles of all loops write it: single words, changed by atomic operations, in
@@ -24,15 +32,29 @@ type load struct {
 	word     atomic.Uint64 // a scrapes, packed
 	requests atomic.Int64
 	tokens   atomic.Int64
-	waits    atomic.Int64 // requests that wait in the picker for room here
-	waiting  atomic.Int64 // their tokens
-	_        [24]byte
+
+	computing atomic.Int64 // requests without a first token
+	output    atomic.Int64 // those of tokens that are of answers
+	advanced  atomic.Int64 // when computing grew from 0 or shrank last, in nanoseconds of Unix
+	waits     atomic.Int64 // requests that wait in the picker for room here
+	waiting   atomic.Int64 // their tokens
 }
+
+// Work is what a request has an endpoint do.
+type Work struct {
+	Prompt int // tokens that are to be computed, estimated
+	Output int // tokens that are expected in the answer; 0 = they do not count
+}
+
+// Tokens returns all of them.
+func (w Work) Tokens() int { return w.Prompt + w.Output }
 
 // Pick is what one request added to the load of an endpoint.
 type Pick struct {
 	Scrape uint32 // number of the newest scrape that had begun
-	Tokens int    // prompt tokens, estimated
+	Work          // that is left of it; without its prompt once the first token has come
+
+	computing bool // the first token has not come
 }
 
 // scrapes counts the live picks that samples do not include, in one word. The scrape in force is the one whose sample
@@ -128,15 +150,15 @@ type window struct {
 const FirstWindow = learned.Initial
 
 // take adds a request if there is room. Two that take at once never exceed a bound together.
-func (l *load) take(tokens int, room Room) (Pick, bool) {
+func (l *load) take(w Work, room Room, now time.Time) (Pick, bool) {
 	if !add(&l.requests, 1, room.Requests) {
 		return Pick{}, false
 	}
-	if !add(&l.tokens, int64(tokens), room.Tokens) {
+	if !add(&l.tokens, int64(w.Tokens()), room.Tokens) {
 		l.requests.Add(-1)
 		return Pick{}, false
 	}
-	return l.count(tokens), true
+	return l.count(w, now), true
 }
 
 // add adds to a word that is below a bound; 0 = no bound.
@@ -161,26 +183,50 @@ func (l *load) hold(requests, tokens int) {
 	l.waiting.Add(int64(tokens))
 }
 
-func (l *load) add(tokens int) Pick {
+func (l *load) add(w Work, now time.Time) Pick {
 	l.requests.Add(1)
-	l.tokens.Add(int64(tokens))
-	return l.count(tokens)
+	l.tokens.Add(int64(w.Tokens()))
+	return l.count(w, now)
 }
 
 // count counts a pick that was added since the newest scrape began.
-func (l *load) count(tokens int) Pick {
+func (l *load) count(w Work, now time.Time) Pick {
+	if w.Output > 0 {
+		l.output.Add(int64(w.Output))
+	}
+	if l.computing.Add(1) == 1 {
+		l.advanced.Store(now.UnixNano())
+	}
 	s := l.change(func(s scrapes) scrapes {
 		s.inForce = min(s.inForce+1, countMax)
 		s.begun = min(s.begun+1, countMax)
 		return s
 	})
-	return Pick{Scrape: s.newest, Tokens: tokens}
+	return Pick{Scrape: s.newest, Work: w, computing: true}
+}
+
+// begin takes what a pick has of the prompt back: its first token has come.
+func (l *load) begin(p Pick, now time.Time) Pick {
+	if !p.computing {
+		return p
+	}
+	l.computing.Add(-1)
+	l.advanced.Store(now.UnixNano())
+	l.tokens.Add(-int64(p.Prompt))
+	p.Prompt, p.computing = 0, false
+	return p
 }
 
 // remove takes a pick back, and out of those of the two counts that include it.
 func (l *load) remove(p Pick) {
 	l.requests.Add(-1)
-	l.tokens.Add(-int64(p.Tokens))
+	l.tokens.Add(-int64(p.Tokens()))
+	if p.Output > 0 {
+		l.output.Add(-int64(p.Output))
+	}
+	if p.computing {
+		l.computing.Add(-1)
+	}
 	l.change(func(s scrapes) scrapes {
 		if s.inForce > 0 && notBefore(p.Scrape, s.newest-s.behind) {
 			s.inForce--
@@ -210,6 +256,20 @@ func (l *load) sampleInForce(number uint32) {
 	})
 }
 
-func (l *load) since() int        { return int(unpack(l.word.Load()).inForce) }
-func (l *load) inflight() int     { return int(l.requests.Load()) }
-func (l *load) promptTokens() int { return int(l.tokens.Load()) }
+func (l *load) since() int    { return int(unpack(l.word.Load()).inForce) }
+func (l *load) inflight() int { return int(l.requests.Load()) }
+
+// counters reads the words one after the other, so that a pick made meanwhile may be in some of them only.
+func (l *load) counters() Counters {
+	return Counters{
+		Inflight: l.inflight(), Tokens: int(l.tokens.Load()), Since: l.since(),
+		Held: int(l.waits.Load()), HeldTokens: int(l.waiting.Load()),
+	}
+}
+
+func (l *load) unfinished() Computing {
+	return Computing{
+		Requests: int(l.computing.Load()), Tokens: max(int(l.tokens.Load()-l.output.Load()), 0),
+		Since: time.Unix(0, l.advanced.Load()),
+	}
+}

@@ -4,15 +4,16 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
 func TestPicksBeforeTheScrapeLeaveTheEstimateWithItsSample(t *testing.T) {
 	var l load
-	first := l.add(10)
+	first := l.add(Work{Prompt: 10}, time.Time{})
 	n := l.beginScrape()
-	second := l.add(5)
+	second := l.add(Work{Prompt: 5}, time.Time{})
 	is(t, "before the sample", l.since(), 2)
 	l.sampleInForce(n)
 	is(t, "after the sample", l.since(), 1)
@@ -21,15 +22,15 @@ func TestPicksBeforeTheScrapeLeaveTheEstimateWithItsSample(t *testing.T) {
 	l.remove(second)
 	is(t, "both ended", l.since(), 0)
 	is(t, "in flight", l.inflight(), 0)
-	is(t, "tokens", l.promptTokens(), 0)
+	is(t, "tokens", l.counters().Tokens, 0)
 }
 
 func TestFailedScrapeChangesNothing(t *testing.T) {
 	var l load
 	l.sampleInForce(l.beginScrape())
-	a := l.add(1)
+	a := l.add(Work{Prompt: 1}, time.Time{})
 	l.beginScrape() // no sample comes of it
-	b := l.add(1)
+	b := l.add(Work{Prompt: 1}, time.Time{})
 	n := l.beginScrape()
 	is(t, "two since the sample in force", l.since(), 2)
 	l.remove(b)
@@ -43,7 +44,7 @@ func TestFailedScrapeChangesNothing(t *testing.T) {
 func TestLateSampleOfAnOlderScrapeIsNotTaken(t *testing.T) {
 	var l load
 	old := l.beginScrape()
-	l.add(1)
+	l.add(Work{Prompt: 1}, time.Time{})
 	l.beginScrape()
 	l.sampleInForce(old)
 	is(t, "since", l.since(), 1)
@@ -55,7 +56,7 @@ func TestCountsReturnToZeroUnderConcurrency(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 2000 {
-				p := l.add(3)
+				p := l.add(Work{Prompt: 3}, time.Time{})
 				l.remove(p)
 			}
 		})
@@ -68,15 +69,15 @@ func TestCountsReturnToZeroUnderConcurrency(t *testing.T) {
 	wg.Wait()
 	is(t, "since", l.since(), 0)
 	is(t, "in flight", l.inflight(), 0)
-	is(t, "tokens", l.promptTokens(), 0)
+	is(t, "tokens", l.counters().Tokens, 0)
 }
 
 func TestScrapeNumbersWrap(t *testing.T) {
 	var l load
 	l.word.Store(scrapes{newest: scrapeMask, behind: 0}.pack())
-	before := l.add(1)
+	before := l.add(Work{Prompt: 1}, time.Time{})
 	n := l.beginScrape()
-	after := l.add(1)
+	after := l.add(Work{Prompt: 1}, time.Time{})
 	l.sampleInForce(n)
 	l.remove(before)
 	is(t, "the one after the scrape", l.since(), 1)
@@ -93,7 +94,7 @@ func is(t *testing.T, what string, got, want int) {
 
 func TestAllocationsOfLoad(t *testing.T) {
 	var l load
-	if n := testing.AllocsPerRun(100, func() { l.remove(l.add(3)) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { l.remove(l.add(Work{Prompt: 3}, time.Time{})) }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }
@@ -113,7 +114,7 @@ func TestConcurrentPicksMissAtMostOneForEachOtherLoop(t *testing.T) {
 						best = i
 					}
 				}
-				cells[best].add(1)
+				cells[best].add(Work{Prompt: 1}, time.Time{})
 			})
 		}
 		wg.Wait()
@@ -143,19 +144,19 @@ func TestTakeKeepsToTheRoom(t *testing.T) {
 			var l load
 			var picks []Pick
 			for range 20 {
-				if p, ok := l.take(c.tokens, c.room); ok {
+				if p, ok := l.take(Work{Prompt: c.tokens}, c.room, time.Time{}); ok {
 					picks = append(picks, p)
 				}
 			}
 			is(t, "taken", len(picks), c.want)
 			is(t, "in flight", l.inflight(), c.want)
-			is(t, "tokens", l.promptTokens(), c.want*c.tokens)
+			is(t, "tokens", l.counters().Tokens, c.want*c.tokens)
 			is(t, "since the sample", l.since(), c.want)
 			for _, p := range picks {
 				l.remove(p)
 			}
 			is(t, "in flight after all", l.inflight(), 0)
-			is(t, "tokens after all", l.promptTokens(), 0)
+			is(t, "tokens after all", l.counters().Tokens, 0)
 		})
 	}
 }
@@ -166,7 +167,7 @@ func TestTakeKeepsToTheRoomUnderConcurrency(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 20_000 {
-				p, ok := l.take(3, Room{Requests: 5})
+				p, ok := l.take(Work{Prompt: 3}, Room{Requests: 5}, time.Time{})
 				if n := l.inflight(); n > 5 {
 					t.Errorf("%d in flight", n)
 				}
@@ -179,7 +180,7 @@ func TestTakeKeepsToTheRoomUnderConcurrency(t *testing.T) {
 	}
 	wg.Wait()
 	is(t, "in flight", l.inflight(), 0)
-	is(t, "tokens", l.promptTokens(), 0)
+	is(t, "tokens", l.counters().Tokens, 0)
 }
 
 // Where a window and numbers bound the load, the lesser bound holds.
@@ -195,7 +196,7 @@ func TestTakeKeepsToWindowAndNumbers(t *testing.T) {
 		WindowWriter{e}.SetWindow(Room{Requests: 10, Tokens: 10_000})
 		w, n := LoadWriter{e}, 0
 		for ; n < 20; n++ {
-			if _, ok := w.Take(10, c.room); !ok {
+			if _, ok := w.Take(Work{Prompt: 10}, c.room, time.Time{}); !ok {
 				break
 			}
 		}
@@ -232,7 +233,7 @@ func TestTakeKeepsToAShareOfTheWindow(t *testing.T) {
 		WindowWriter{e}.SetWindow(Room{Requests: 13, Tokens: 10_000, Found: true})
 		w, n := LoadWriter{e}, 0
 		for ; n < 20; n++ {
-			if _, ok := w.Take(10, Room{Learned: true, Share: share}); !ok {
+			if _, ok := w.Take(Work{Prompt: 10}, Room{Learned: true, Share: share}, time.Time{}); !ok {
 				break
 			}
 		}
@@ -243,10 +244,10 @@ func TestTakeKeepsToAShareOfTheWindow(t *testing.T) {
 	e := New(messages.EndpointID{Slot: 1, Generation: 1}, messages.EndpointSpec{})
 	WindowWriter{e}.SetWindow(Room{Requests: 10, Tokens: 1000, Found: true})
 	w := LoadWriter{e}
-	if _, ok := w.Take(500, Room{Learned: true, Share: .5}); !ok {
+	if _, ok := w.Take(Work{Prompt: 500}, Room{Learned: true, Share: .5}, time.Time{}); !ok {
 		t.Error("an idle endpoint has no room")
 	}
-	if _, ok := w.Take(1, Room{Learned: true, Share: .5}); ok {
+	if _, ok := w.Take(Work{Prompt: 1}, Room{Learned: true, Share: .5}, time.Time{}); ok {
 		t.Error("half of the tokens are taken, and there is room below a half")
 	}
 }

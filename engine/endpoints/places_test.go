@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
@@ -26,7 +27,7 @@ func filled(waiting int, pages ...shown) (e *endpoints.Endpoint, taken []endpoin
 	}
 	w, room := endpoints.LoadWriter{Endpoint: e}, endpoints.Room{Waiting: waiting}
 	for len(taken) < unbounded {
-		pick, ok := w.Take(1, room)
+		pick, ok := w.Take(endpoints.Work{Prompt: 1}, room, time.Time{})
 		if !ok {
 			break
 		}
@@ -78,19 +79,19 @@ func TestPlacesBoundWhatWaits(t *testing.T) {
 func TestPlacesCountFromOnePageToTheNext(t *testing.T) {
 	e, picks := filled(2, shown{0, 0, 0}, shown{40, 30, 10}) // 12 are in flight
 	w, of := endpoints.LoadWriter{Endpoint: e}, endpoints.Room{Waiting: 2}
-	pick := w.Add(1)
-	if _, ok := w.Take(1, of); ok {
+	pick := w.Add(endpoints.Work{Prompt: 1}, time.Time{})
+	if _, ok := w.Take(endpoints.Work{Prompt: 1}, of, time.Time{}); ok {
 		t.Error("there is room beside one too many")
 	}
 	w.Remove(pick)
-	if _, ok := w.Take(1, of); ok {
+	if _, ok := w.Take(endpoints.Work{Prompt: 1}, of, time.Time{}); ok {
 		t.Error("there is room at a full endpoint")
 	}
 	w.Remove(picks[0])
 	var taking sync.WaitGroup
 	var taken [8]bool
 	for i := range taken {
-		taking.Go(func() { _, taken[i] = w.Take(1, of) })
+		taking.Go(func() { _, taken[i] = w.Take(endpoints.Work{Prompt: 1}, of, time.Time{}) })
 	}
 	taking.Wait()
 	n := 0

@@ -46,22 +46,26 @@ func (w SampleWriter) ScrapeFailed() {
 // number of them on all loops hold it at once.
 type LoadWriter struct{ *Endpoint }
 
-// Add makes a request with so many prompt tokens part of the load. The caller must remove the pick once.
-func (w LoadWriter) Add(tokens int) Pick { return w.load.add(tokens) }
+// Add makes a request part of the load, at a time. The caller must remove the pick once.
+func (w LoadWriter) Add(of Work, now time.Time) Pick { return w.load.add(of, now) }
 
 // Take is Add if there is room. Otherwise it changes nothing and returns false.
-func (w LoadWriter) Take(tokens int, room Room) (Pick, bool) {
+func (w LoadWriter) Take(of Work, room Room, now time.Time) (Pick, bool) {
 	bound, some := w.Bound(room)
 	if !some {
 		return Pick{}, false
 	}
-	return w.load.take(tokens, bound)
+	return w.load.take(of, bound, now)
 }
+
+// Begin notes that the first token of a request has come: its prompt is computed, and is no load any more. It returns
+// what is left of the pick, which takes its place.
+func (w LoadWriter) Begin(p Pick, now time.Time) Pick { return w.load.begin(p, now) }
 
 // Remove takes a pick back.
 func (w LoadWriter) Remove(p Pick) { w.load.remove(p) }
 
-// Hold notes that a request with so many prompt tokens waits for room at the endpoint. The caller must call Release once
+// Hold notes that a request with so many tokens waits for room at the endpoint. The caller must call Release once
 // with the same number.
 func (w LoadWriter) Hold(tokens int) { w.load.hold(1, tokens) }
 

@@ -45,7 +45,7 @@ func TestAUsedSchedulerShowsWhatANewOneDoes(t *testing.T) {
 				}.Values(),
 			})
 		case 1:
-			endpoints.LoadWriter{Endpoint: some}.Add(random.IntN(100))
+			endpoints.LoadWriter{Endpoint: some}.Add(endpoints.Work{Prompt: random.IntN(100)}, time.Time{})
 		case 2:
 			random.Shuffle(len(es), func(i, j int) { es[i], es[j] = es[j], es[i] })
 		case 3:

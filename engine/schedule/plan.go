@@ -79,13 +79,14 @@ func (p *Plan) Observe(by Observer) { p.observer = by }
 // CountOutput has the tokens that are expected in answers be part of the load. It is called before the plan runs.
 func (p *Plan) CountOutput(estimate func(Request) int) { p.output = estimate }
 
-// LoadTokens returns by how many tokens a request adds to the load of the endpoint that serves it: those of its prompt,
-// and those that are expected in its answer if the plan counts them.
-func (p *Plan) LoadTokens(of *messages.Request) int {
-	if p.output == nil {
-		return of.PromptTokens
+// Work returns what a request adds to the load of an endpoint that holds so many tokens of its prompt: those that are
+// to be computed, and those that are expected in its answer if the plan counts them.
+func (p *Plan) Work(of *messages.Request, cached int) endpoints.Work {
+	w := endpoints.Work{Prompt: max(of.PromptTokens-cached, 0)}
+	if p.output != nil {
+		w.Output = p.output(Request{of})
 	}
-	return of.PromptTokens + p.output(Request{of})
+	return w
 }
 
 // Detect has a Detector decide over requests of negative priority. It is called before the plan runs, and before it is

@@ -25,7 +25,7 @@ func TestUnknownIsNotZero(t *testing.T) {
 		sample := &endpoints.Sample{At: now, Interval: time.Second, Values: page.Values()}
 		endpoints.SampleWriter{Endpoint: s.snap.Endpoints[i]}.Publish(sample)
 	}
-	endpoints.LoadWriter{Endpoint: s.snap.Endpoints[1]}.Add(1)
+	endpoints.LoadWriter{Endpoint: s.snap.Endpoints[1]}.Add(endpoints.Work{Prompt: 1}, time.Time{})
 	reads := s.reads(attributes.QueuedRequests, attributes.RunningRequests, attributes.KVCacheUsage,
 		attributes.MaxLoRAs, attributes.ActiveLoRAs, attributes.WaitingLoRAs)
 	active, counts := s.binding.Reader("test").Names(attributes.ActiveLoRAs.Name, ""), []int{}

@@ -93,7 +93,7 @@ func TestWhenAllAreStaleInflightLoadStandsIn(t *testing.T) {
 	s.age(1, time.Minute)
 	for i, n := range []int{4, 0, 1} {
 		for range n {
-			endpoints.LoadWriter{Endpoint: s.snap.Endpoints[i]}.Add(10)
+			endpoints.LoadWriter{Endpoint: s.snap.Endpoints[i]}.Add(endpoints.Work{Prompt: 10}, time.Time{})
 		}
 	}
 	asked := 0
@@ -113,9 +113,9 @@ func TestWhenAllAreStaleInflightLoadStandsIn(t *testing.T) {
 func TestWaitingIsSampledAndWhatWasPickedSince(t *testing.T) {
 	s := newScene(t, 2)
 	e := s.snap.Endpoints[1]
-	known := endpoints.LoadWriter{Endpoint: e}.Add(1)
+	known := endpoints.LoadWriter{Endpoint: e}.Add(endpoints.Work{Prompt: 1}, time.Time{})
 	endpoints.SampleWriter{Endpoint: e}.SampleInForce(endpoints.SampleWriter{Endpoint: e}.BeginScrape())
-	endpoints.LoadWriter{Endpoint: e}.Add(3)
+	endpoints.LoadWriter{Endpoint: e}.Add(endpoints.Work{Prompt: 3}, time.Time{})
 	var saw schedule.Seen
 	reads := s.reads(attributes.QueuedRequests, attributes.InflightRequests, attributes.InflightTokens)
 	s.scorer("queue", 1, reads, func(in *schedule.Input, _ []float32) { saw = in.Seen() })
@@ -143,7 +143,7 @@ func TestBurstBetweenTwoSamplesDoesNotHerd(t *testing.T) {
 		}
 	})
 	for range 40 {
-		endpoints.LoadWriter{Endpoint: s.run().Ranked[0]}.Add(1)
+		endpoints.LoadWriter{Endpoint: s.run().Ranked[0]}.Add(endpoints.Work{Prompt: 1}, time.Time{})
 	}
 	for i, e := range s.snap.Endpoints {
 		if n := e.Inflight(); n != 10 {

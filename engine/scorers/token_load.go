@@ -5,8 +5,8 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
 
-// TokenLoad prefers servers with few tokens to compute: those of the prompts in flight there, and of this request's
-// prompt what the server does not hold in its prefix cache. 1 = none, 0 = queueThresholdTokens or more. It counts them
+// TokenLoad prefers servers with few tokens to compute: those of the prompts sent there that are not computed yet, and of
+// this request's prompt what the server does not hold in its prefix cache. 1 = none, 0 = queueThresholdTokens or more. It counts them
 // itself, estimated at 4 bytes a token, and needs no metrics page.
 type TokenLoad struct {
 	// QueueThresholdTokens is the number of tokens that scores 0; 0 or less = 4194304.

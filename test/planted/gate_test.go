@@ -5,8 +5,8 @@ import "testing"
 // gate has faults in how requests wait for room.
 var gate = map[string]contract{
 	"a request that finds no room is refused": {fault{
-		file: "actors/cycle/wait.go", was: "\tc.giveRoomBack()\n\tc.chosen = nil\n",
-		is: "\tc.refuse(ctx, messages.PickFailed{Reason: messages.NoCapacity})\n\tc.giveRoomBack()\n\tc.chosen = nil\n",
+		file: "actors/cycle/wait.go", was: "\tc.giveRoomBack()\n\tc.chargeTurn(false)\n",
+		is: "\tc.refuse(ctx, messages.PickFailed{Reason: messages.NoCapacity})\n\tc.giveRoomBack()\n\tc.chargeTurn(false)\n",
 	}, "actors/cycle", "Test"},
 	"a window does not bound the load": {fault{
 		file: "engine/endpoints/places.go",

@@ -108,8 +108,8 @@ var simFaults = map[string]fault{
 		complaint: "load {",
 	},
 	"a stage is load until the request ends": {
-		file: "actors/cycle/cycle.go", was: "\tc.unloadStages()\n\tc.rec.Bypassed = false",
-		is:        "\tc.rec.Bypassed = false",
+		file: "actors/cycle/cycle.go", was: "\tc.unloadStages()\n\tc.begin(ctx)",
+		is:        "\tc.begin(ctx)",
 		complaint: "load {",
 	},
 	"prompts stay at stages": {

@@ -158,6 +158,7 @@ func (f *followed) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cy
 	case messages.FirstTokenSeen:
 		f.passes = false
 		delete(f.model.staged, f.line)
+		f.model.begun(f.line)
 	case messages.StreamGone:
 		if m.Logged && m.Log != messages.LogSeen && !f.proved {
 			f.model.parted(f.line)

@@ -210,7 +210,7 @@ func pool(now time.Time, all []Endpoint) (*endpoints.Snapshot, matches) {
 		endpoints.OutlierWriter{Endpoint: list[i]}.SetOutlier(e.Outlier)
 		w := endpoints.SampleWriter{Endpoint: list[i]}
 		for range e.Inflight {
-			endpoints.LoadWriter{Endpoint: list[i]}.Add(e.InflightTokens / e.Inflight)
+			endpoints.LoadWriter{Endpoint: list[i]}.Add(endpoints.Work{Prompt: e.InflightTokens / e.Inflight}, time.Time{})
 		}
 		if e.Window != (endpoints.Room{}) {
 			endpoints.WindowWriter{Endpoint: list[i]}.SetWindow(e.Window)
@@ -225,7 +225,7 @@ func pool(now time.Time, all []Endpoint) (*endpoints.Snapshot, matches) {
 			w.ScrapeFailed()
 		}
 		for range e.PickedSince {
-			endpoints.LoadWriter{Endpoint: list[i]}.Add(0)
+			endpoints.LoadWriter{Endpoint: list[i]}.Add(endpoints.Work{Prompt: 0}, time.Time{})
 		}
 	}
 	return endpoints.NewSnapshot(1, list), held

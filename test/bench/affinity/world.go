@@ -232,7 +232,7 @@ func (w *world) ask(t *talk) {
 	}
 	r := &request{talk: t, prompt: blockindex.Prompt{Model: "m", Blocks: blocks}, tokens: len(prompt), began: w.now}
 	r.at = w.servers[slices.IndexFunc(w.servers, func(s *server) bool { return s.endpoint == out.Ranked[0] })]
-	r.pick = endpoints.LoadWriter{Endpoint: r.at.endpoint}.Add(len(prompt))
+	r.pick = endpoints.LoadWriter{Endpoint: r.at.endpoint}.Add(endpoints.Work{Prompt: len(prompt)}, time.Time{})
 	r.entry = w.index.Enter(r.at.endpoint.ID.Slot, r.prompt)
 	answer := w.load.AnswerTokens/2 + w.rand.IntN(w.load.AnswerTokens)
 	w.advance(r.at)
