@@ -140,7 +140,7 @@ func newRoot(opts ...Option) *cobra.Command {
 	serveOptions.register(serving.Flags())
 	root.AddCommand(p.commands...)
 	root.AddCommand(
-		serving, newUp(p.catalogue), newSim(), newEndpoints(), newRequests(), newTop(), newExplain(),
+		serving, newUp(p.catalogue), newSim(), newBenchPolicy(), newEndpoints(), newRequests(), newTop(), newExplain(),
 		newPlugins(p.catalogue),
 		newConfig(p.catalogue),
 		newVersion(), newTree(), newDemo(), newConformance(), newEnvoyConfig(p.catalogue),

@@ -25,7 +25,7 @@ var commandGroups = []group{
 	{"Serving", []string{"up", "serve", "envoy-config", "preflight"}},
 	{"Configuration", []string{"config", "plugins"}},
 	{"A running picker", []string{"endpoints", "requests", "top", "explain", "conformance"}},
-	{"Without model servers", []string{"demo", "sim"}},
+	{"Without model servers", []string{"demo", "sim", "bench-policy"}},
 	{"This program", []string{"tree", "version", "completion", "help"}},
 }
 
