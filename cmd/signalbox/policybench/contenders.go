@@ -46,8 +46,8 @@ func newIdealSticky() policy { return idealSticky{patience: 8} }
 
 // Contenders returns all policies, for servers that compute so many tokens of prompts a second.
 func Contenders(rate float64) []Contender {
-	believes := func(cost func(*believer, *world, *exchange, int) float64) func() policy {
-		return func() policy { return &believer{cost: cost} }
+	estimates := func(cost func(*estimator, *world, *exchange, int) float64) func() policy {
+		return func() policy { return &estimator{cost: cost} }
 	}
 	knows := func(cost func(*world, *exchange, *node) float64) func() policy {
 		return func() policy { return oracle{cost: cost} }
@@ -56,9 +56,9 @@ func Contenders(rate float64) []Contender {
 		{Name: denominator, rule: newIdealSticky},
 		{Name: "random", rule: func() policy { return random{} }},
 		{Name: "round-robin", rule: func() policy { return &roundRobin{} }},
-		{Name: "least-request", rule: believes(leastRequest)},
-		{Name: "lmetric", rule: believes(lmetric)},
-		{Name: "greedy", rule: believes(greedy)},
+		{Name: "least-request", rule: estimates(leastRequest)},
+		{Name: "lmetric", rule: estimates(lmetric)},
+		{Name: "greedy", rule: estimates(greedy)},
 		{Name: "oracle-greedy", rule: knows(trueGreedy)},
 		{Name: "oracle-lmetric", rule: knows(trueProduct)},
 	}

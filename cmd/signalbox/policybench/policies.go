@@ -57,10 +57,10 @@ func least(w *world, cost func(server int) float64) int {
 	return best
 }
 
-// believer knows what it sent where, as a picker can: requests and uncached tokens in flight, and which blocks a server
+// estimator knows what it sent where, as a picker can: requests and uncached tokens in flight, and which blocks a server
 // should hold.
-type believer struct {
-	cost func(b *believer, w *world, x *exchange, server int) float64
+type estimator struct {
+	cost func(e *estimator, w *world, x *exchange, server int) float64
 
 	requests []int
 	tokens   []int // uncached ones of prompts, until the first token
@@ -68,37 +68,37 @@ type believer struct {
 	miss     []int // of the request that is picked for
 }
 
-func (b *believer) pick(w *world, x *exchange) int {
-	for len(b.requests) < len(w.servers) {
-		b.requests, b.tokens, b.miss = append(b.requests, 0), append(b.tokens, 0), append(b.miss, 0)
-		b.caches = append(b.caches, newRecent(w.servers[len(b.caches)].KVBlocks))
+func (e *estimator) pick(w *world, x *exchange) int {
+	for len(e.requests) < len(w.servers) {
+		e.requests, e.tokens, e.miss = append(e.requests, 0), append(e.tokens, 0), append(e.miss, 0)
+		e.caches = append(e.caches, newRecent(w.servers[len(e.caches)].KVBlocks))
 	}
 	for i := range w.servers {
-		b.miss[i] = x.miss(b.caches[i].hits(x.blocks))
+		e.miss[i] = x.miss(e.caches[i].hits(x.blocks))
 	}
-	return least(w, func(i int) float64 { return b.cost(b, w, x, i) })
+	return least(w, func(i int) float64 { return e.cost(e, w, x, i) })
 }
 
-func (b *believer) sent(x *exchange) {
-	x.counted = b.miss[x.server]
-	b.requests[x.server]++
-	b.tokens[x.server] += x.counted
-	b.caches[x.server].add(x.blocks)
+func (e *estimator) sent(x *exchange) {
+	x.counted = e.miss[x.server]
+	e.requests[x.server]++
+	e.tokens[x.server] += x.counted
+	e.caches[x.server].add(x.blocks)
 }
 
-func (b *believer) first(x *exchange) {
-	b.tokens[x.server] -= x.counted
+func (e *estimator) first(x *exchange) {
+	e.tokens[x.server] -= x.counted
 	x.counted = 0
 }
 
-func (b *believer) ended(x *exchange) {
-	b.first(x)
-	b.requests[x.server]--
+func (e *estimator) ended(x *exchange) {
+	e.first(x)
+	e.requests[x.server]--
 }
 
-func (b *believer) restarted(server int) {
-	if server < len(b.caches) {
-		b.caches[server] = newRecent(b.caches[server].most)
+func (e *estimator) restarted(server int) {
+	if server < len(e.caches) {
+		e.caches[server] = newRecent(e.caches[server].most)
 	}
 }
 
@@ -135,16 +135,16 @@ func (r *recent) add(prompt []uint64) {
 }
 
 // leastRequest has the fewest requests in flight.
-func leastRequest(b *believer, _ *world, _ *exchange, i int) float64 { return float64(b.requests[i]) }
+func leastRequest(e *estimator, _ *world, _ *exchange, i int) float64 { return float64(e.requests[i]) }
 
 // greedy has the prompt computed soonest: what was sent and has no first token yet, and what is not cached.
-func greedy(b *believer, _ *world, _ *exchange, i int) float64 {
-	return float64(b.tokens[i] + b.miss[i])
+func greedy(e *estimator, _ *world, _ *exchange, i int) float64 {
+	return float64(e.tokens[i] + e.miss[i])
 }
 
 // lmetric is the product of the tokens to compute, those of this prompt included, and of the requests there.
-func lmetric(b *believer, _ *world, _ *exchange, i int) float64 {
-	return float64(b.tokens[i]+b.miss[i]) * float64(b.requests[i]+1)
+func lmetric(e *estimator, _ *world, _ *exchange, i int) float64 {
+	return float64(e.tokens[i]+e.miss[i]) * float64(e.requests[i]+1)
 }
 
 // oracle knows the true cache and the true queue of each server at the moment of the pick.
