@@ -24,6 +24,7 @@ type FirstTokenTimed struct {
 	Picked   time.Time
 	Took     time.Duration // from the pick to the token, above 0
 	Prompt   int           // tokens that the endpoint had to compute, estimated; 0 = unknown
+	Ahead    int           // tokens of other prompts that it had to compute before, estimated
 }
 
 // ServiceEnded says that a request has ended at an endpoint without a first token that was seen.

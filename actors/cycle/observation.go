@@ -28,6 +28,7 @@ type observation struct {
 // service is what the request shows of how much work its endpoint takes.
 type service struct {
 	cached int32 // tokens of the prompt that chosen was taken to hold at the pick
+	ahead  int32 // tokens of other prompts that it had to compute then
 	due    bool  // the window actor is to be told
 	begun  bool  // the first token has come
 }
@@ -182,6 +183,7 @@ func (c *Cycle) timeFirstToken(took time.Duration) {
 	c.service.due = false
 	c.deps.Window.Tell(messages.FirstTokenTimed{
 		Endpoint: c.chosen.ID, Picked: c.picked, Took: took, Prompt: c.req.PromptTokens - int(c.service.cached),
+		Ahead: int(c.service.ahead),
 	})
 }
 

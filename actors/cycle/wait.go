@@ -2,6 +2,7 @@ package cycle
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -146,11 +147,12 @@ func (c *Cycle) reserve(ctx runtime.Context[messages.CycleMsg], out *schedule.Ou
 	if out.Probe {
 		first = endpoints.Room{} // a probe needs none
 	}
+	ahead := out.Ranked[0].Backlog(now)
 	pick, ok := endpoints.LoadWriter{Endpoint: out.Ranked[0]}.Take(c.work(out.Ranked[0]), first, now)
 	if !ok {
 		return false
 	}
-	c.served, c.held.pick = out.Ranked[0], pick
+	c.served, c.held.pick, c.service.ahead = out.Ranked[0], pick, int32(min(ahead, math.MaxInt32))
 	c.loaded(true)
 	if room.Learned {
 		room = endpoints.Room{} // windows of stages are not learned from requests

@@ -44,22 +44,22 @@ func (a *Window) Receive(ctx runtime.Context[messages.WindowMsg], m messages.Win
 	case messages.WindowStarted:
 	case messages.FirstTokenTimed:
 		a.learn(ctx, m.Endpoint, func(e *endpoint) {
-			first := window.First{Picked: m.Picked, Took: m.Took, Prompt: m.Prompt}
-			e.window.FirstToken(ctx.Now(), first, a.load(e))
+			first := window.First{Picked: m.Picked, Took: m.Took, Prompt: m.Prompt, Ahead: m.Ahead}
+			e.window.FirstToken(ctx.Now(), first, a.load(e, ctx.Now()))
 		})
 	case messages.ServiceEnded:
 		a.learn(ctx, m.Endpoint, func(e *endpoint) {
 			switch {
 			case m.Refused:
-				e.window.Refused(ctx.Now(), a.load(e))
+				e.window.Refused(ctx.Now(), a.load(e, ctx.Now()))
 			case m.Served:
-				e.window.Ended(ctx.Now(), a.load(e))
+				e.window.Ended(ctx.Now(), a.load(e, ctx.Now()))
 			}
 		})
 	case messages.SampleTaken:
 		a.learn(ctx, m.Endpoint, func(e *endpoint) {
 			if s, ok := e.sample(); ok {
-				e.window.Sampled(ctx.Now(), s, a.load(e))
+				e.window.Sampled(ctx.Now(), s, a.load(e, ctx.Now()))
 			}
 		})
 	case messages.WindowsDue:
@@ -79,7 +79,7 @@ func (a *Window) onWindowsDue(ctx runtime.Context[messages.WindowMsg]) {
 				e.window.Lost(ctx.Now())
 				return
 			}
-			e.window.Passed(ctx.Now(), a.load(e))
+			e.window.Passed(ctx.Now(), a.load(e, ctx.Now()))
 		})
 	}
 }
@@ -102,16 +102,33 @@ func (a *Window) learn(ctx runtime.Context[messages.WindowMsg], id messages.Endp
 	before := e.window.Limits()
 	something(e)
 	limits := e.window.Limits()
+	w, why := endpoints.WindowWriter{Endpoint: e.Endpoint}, e.window.Why()
+	w.SetRate(a.rate(limits.Rate))
+	before.Rate = limits.Rate
 	if _, learned := e.Window(); limits == before && (learned || limits.Requests == 0) {
 		return
 	}
-	w, why := endpoints.WindowWriter{Endpoint: e.Endpoint}, e.window.Why()
 	w.SetWindow(endpoints.Room{Requests: limits.Requests, Tokens: limits.Tokens, Found: limits.Found})
 	w.Explain(why)
 	a.metrics.changed(why.Cause)
 	if limits.Requests == 0 || limits.Requests > before.Requests || limits.Tokens > before.Tokens {
 		a.bell.Ring()
 	}
+}
+
+// rate returns how many tokens of prompts an endpoint computes in a second, of which first tokens have said so much: as
+// many as the others in the mean, if they have said nothing; 0 = nothing is known of any.
+func (a *Window) rate(own int) int {
+	if own > 0 {
+		return own
+	}
+	sum, n := 0, 0
+	for _, e := range a.known {
+		if rate := e.window.Limits().Rate; rate > 0 {
+			sum, n = sum+rate, n+1
+		}
+	}
+	return sum / max(n, 1)
 }
 
 // endpoint returns what is known of an endpoint; nil = the pool does not have it.
@@ -129,7 +146,7 @@ func (a *Window) endpoint(ctx runtime.Context[messages.WindowMsg], id messages.E
 		return nil
 	}
 	room, learned := e.Window()
-	inForce := window.Limits{Requests: room.Requests, Tokens: room.Tokens, Found: room.Found}
+	inForce := window.Limits{Requests: room.Requests, Tokens: room.Tokens, Found: room.Found, Rate: room.Rate}
 	if !learned && room.Requests > 0 { // what it works on already is no less than it takes
 		inForce.Requests = max(endpoints.FirstWindow, e.Inflight())
 	}
@@ -151,9 +168,11 @@ func (a *Window) forget(now *endpoints.Snapshot) {
 	}
 }
 
-func (a *Window) load(e *endpoint) window.Load {
+func (a *Window) load(e *endpoint, now time.Time) window.Load {
 	c := e.Counters()
-	load := window.Load{Requests: c.Inflight, Tokens: c.Tokens, Held: a.bell.Line.Waits()}
+	load := window.Load{
+		Requests: c.Inflight, Tokens: c.Tokens, Prompts: e.Backlog(now), Held: a.bell.Line.Waits(),
+	}
 	if all := a.ceilings.All(); len(all) > 0 {
 		load.Part = all[len(all)-1].Share
 	}

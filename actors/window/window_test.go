@@ -288,3 +288,27 @@ func TestEndpointThatTellsNothingAnyMore(t *testing.T) {
 	s.actor.Advance(25 * time.Second)
 	s.wants(blind, 0, 0)
 }
+
+// An endpoint of which no first token was seen has the mean rate of the others.
+func TestUnmeasuredEndpointHasTheMeanRate(t *testing.T) {
+	s := newScene(t)
+	rates := func(a, b int) {
+		t.Helper()
+		for e, want := range map[*endpoints.Endpoint]int{s.a: a, s.b: b} {
+			if room, _ := e.Window(); room.Rate != want || room.Prompts != max(want*learned.Ahead, learned.StepTokens)*min(want, 1) {
+				t.Errorf("%v computes %d tokens a second, and takes %d, want %d", e.ID, room.Rate, room.Prompts, want)
+			}
+		}
+	}
+	rates(0, 0)
+	first := func(e *endpoints.Endpoint, prompt int) {
+		s.actor.Tell(messages.FirstTokenTimed{
+			Endpoint: e.ID, Picked: s.actor.Clock(), Took: time.Second, Prompt: prompt, Ahead: prompt,
+		})
+	}
+	first(s.a, 2000)
+	s.sample(s.b, 0, 0)
+	rates(4000, 4000)
+	first(s.b, 500)
+	rates(4000, 1000)
+}

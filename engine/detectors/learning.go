@@ -11,7 +11,9 @@ import (
 // Learning says how full the pool is by a window of requests in flight that is learned for each server: it grows while
 // it is what limits and nothing waits at the server, and shrinks as soon as requests wait there. First tokens tell that
 // at once, the metrics page every half second; a page that is stale, stands still, or does not account for the requests
-// that were sent, is left out. A server whose page does not tell of its work has no window until it works on 16
+// that were sent, is left out. A server that reads prompts in chunks has more of them waiting: it is given as much of
+// them as it computes in a second, which first tokens tell, and while it is as fast as it was, those that wait there
+// are no sign that it is full, unless its KV cache is. A server whose page does not tell of its work has no window until it works on 16
 // requests and first tokens come, or it refuses one. The detector has no parameters. Saturation is the requests in
 // flight at all servers, by their windows; from 1 on, requests of negative priority are refused with status 429. In a
 // profile it is a filter, which keeps the servers that are below their window, and all of them if there are none.
@@ -85,7 +87,8 @@ func (d *Learning) below(in *schedule.Input, keep []bool, ceiling float64) bool 
 	for i := range keep {
 		room := in.Window(i).Part(ceiling)
 		keep[i] = (room.Requests == 0 || int(requests.At(i)) < room.Requests) &&
-			(room.Tokens == 0 || int(tokens.At(i)) < room.Tokens)
+			(room.Tokens == 0 || int(tokens.At(i)) < room.Tokens) &&
+			(room.Prompts == 0 || in.Backlog(i) < room.Prompts)
 	}
 	return slices.Contains(keep, true)
 }

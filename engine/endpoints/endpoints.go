@@ -184,15 +184,19 @@ func (e *Endpoint) Inflight() int { return e.load.inflight() }
 
 // Window returns how much load the endpoint takes before work only waits there, and whether that was learned. Until
 // then it is FirstWindow while a first page is awaited or tells of its work, and else without bounds.
-func (e *Endpoint) Window() (room Room, learned bool) {
+func (e *Endpoint) Window() (room Room, known bool) {
+	if rate := int(e.window.rate.Load()); rate > 0 {
+		room.Rate, room.Prompts = rate, max(rate*learned.Ahead, learned.StepTokens)
+	}
 	requests := int(e.window.requests.Load())
 	switch {
 	case requests > 0:
-		return Room{Requests: requests, Tokens: int(e.window.tokens.Load()), Found: e.window.found.Load()}, true
+		room.Requests, room.Tokens, room.Found = requests, int(e.window.tokens.Load()), e.window.found.Load()
+		return room, true
 	case e.window.loadReported.Load() || e.window.awaited.Load():
-		return Room{Requests: FirstWindow}, false
+		room.Requests = FirstWindow
 	}
-	return Room{}, false
+	return room, false
 }
 
 // WindowReason returns why the window is what it is; nil = it was not learned. A reader of both may find the reason of
@@ -201,6 +205,9 @@ func (e *Endpoint) WindowReason() *learned.Why { return e.window.why.Load() }
 
 // Counters returns the endpoint's load.
 func (e *Endpoint) Counters() Counters { return e.load.counters() }
+
+// Backlog returns how many tokens of prompts the endpoint is likely to have to compute before first tokens.
+func (e *Endpoint) Backlog(now time.Time) int { return e.load.backlog(int(e.window.rate.Load()), now) }
 
 // Computing returns what of the load is to be done before first tokens.
 func (e *Endpoint) Computing() Computing { return e.load.unfinished() }

@@ -20,7 +20,7 @@ type Counters struct {
 
 // Computing is what an endpoint has to do before first tokens, as this process counts it.
 type Computing struct {
-	Requests int       // that were sent, of which the first token has not come
+	Requests int       // that were sent, of which the first token is awaited: it has not come, and will be seen
 	Tokens   int       // that are to be computed of their prompts, estimated
 	Since    time.Time // when the last of those before them had its first token, or the first of them came
 }
@@ -33,8 +33,8 @@ type load struct {
 	requests atomic.Int64
 	tokens   atomic.Int64
 
-	computing atomic.Int64 // requests without a first token
-	output    atomic.Int64 // those of tokens that are of answers
+	computing atomic.Int64 // requests whose first token is awaited
+	prompts   atomic.Int64 // tokens of their prompts
 	advanced  atomic.Int64 // when computing grew from 0 or shrank last, in nanoseconds of Unix
 	waits     atomic.Int64 // requests that wait in the picker for room here
 	waiting   atomic.Int64 // their tokens
@@ -54,7 +54,7 @@ type Pick struct {
 	Scrape uint32 // number of the newest scrape that had begun
 	Work          // that is left of it; without its prompt once the first token has come
 
-	computing bool // the first token has not come
+	computing bool // the first token is awaited
 }
 
 // scrapes counts the live picks that samples do not include, in one word. The scrape in force is the one whose sample
@@ -99,6 +99,11 @@ type Room struct {
 	Tokens   int // prompt tokens of requests beside the one that is added: below that; 0 = no bound
 	Waiting  int // requests that wait at the endpoint, by its newest page and what was sent since; 0 = no bound
 
+	// Prompts bounds the tokens of prompts that are to be computed before first tokens, with those of the request that is
+	// added, unless that is the only one; 0 = no bound.
+	Prompts int
+	Rate    int // of those, how many the endpoint computes in a second
+
 	Learned bool    // the endpoint's window bounds its load, too
 	Share   float64 // of that window; 0 = all of it
 	Found   bool    // of a window: it is about what the endpoint takes; otherwise it grows until work waits there
@@ -122,6 +127,9 @@ func (r Room) Part(share float64) Room {
 	if r.Tokens > 0 {
 		r.Tokens = Part(r.Tokens, share)
 	}
+	if r.Prompts > 0 {
+		r.Prompts = Part(r.Prompts, share)
+	}
 	return r
 }
 
@@ -139,7 +147,8 @@ func (r Room) and(other Room) Room {
 // window is the learned bound of an endpoint's load, as Room has it. One actor writes it.
 type window struct {
 	requests, tokens atomic.Int64
-	found            atomic.Bool // a part of it can be kept free
+	rate             atomic.Int64 // tokens of prompts that the endpoint computes in a second; 0 = unknown
+	found            atomic.Bool  // a part of it can be kept free
 	why              atomic.Pointer[learned.Why]
 	awaited          atomic.Bool // SampleWriter: the first page is to come, which may tell of the endpoint's work
 	loadReported     atomic.Bool // SampleWriter: the newest sample says how many requests run and wait
@@ -150,7 +159,11 @@ type window struct {
 const FirstWindow = learned.Initial
 
 // take adds a request if there is room. Two that take at once never exceed a bound together.
+// The bound of prompts is no hard one: two may take its last part.
 func (l *load) take(w Work, room Room, now time.Time) (Pick, bool) {
+	if room.Prompts > 0 && l.computing.Load() > 0 && l.backlog(room.Rate, now)+w.Prompt > room.Prompts {
+		return Pick{}, false
+	}
 	if !add(&l.requests, 1, room.Requests) {
 		return Pick{}, false
 	}
@@ -191,9 +204,7 @@ func (l *load) add(w Work, now time.Time) Pick {
 
 // count counts a pick that was added since the newest scrape began.
 func (l *load) count(w Work, now time.Time) Pick {
-	if w.Output > 0 {
-		l.output.Add(int64(w.Output))
-	}
+	l.prompts.Add(int64(w.Prompt))
 	if l.computing.Add(1) == 1 {
 		l.advanced.Store(now.UnixNano())
 	}
@@ -207,13 +218,20 @@ func (l *load) count(w Work, now time.Time) Pick {
 
 // begin takes what a pick has of the prompt back: its first token has come.
 func (l *load) begin(p Pick, now time.Time) Pick {
-	if !p.computing {
-		return p
+	if p.computing {
+		p = l.forgo(p)
+		l.advanced.Store(now.UnixNano())
 	}
-	l.computing.Add(-1)
-	l.advanced.Store(now.UnixNano())
 	l.tokens.Add(-int64(p.Prompt))
-	p.Prompt, p.computing = 0, false
+	p.Prompt = 0
+	return p
+}
+
+// forgo has no first token be awaited any more, of a pick of which one is.
+func (l *load) forgo(p Pick) Pick {
+	l.computing.Add(-1)
+	l.prompts.Add(-int64(p.Prompt))
+	p.computing = false
 	return p
 }
 
@@ -221,11 +239,8 @@ func (l *load) begin(p Pick, now time.Time) Pick {
 func (l *load) remove(p Pick) {
 	l.requests.Add(-1)
 	l.tokens.Add(-int64(p.Tokens()))
-	if p.Output > 0 {
-		l.output.Add(-int64(p.Output))
-	}
 	if p.computing {
-		l.computing.Add(-1)
+		l.forgo(p)
 	}
 	l.change(func(s scrapes) scrapes {
 		if s.inForce > 0 && notBefore(p.Scrape, s.newest-s.behind) {
@@ -267,9 +282,20 @@ func (l *load) counters() Counters {
 	}
 }
 
+// backlog returns how many tokens of prompts are likely to be left at an endpoint that computes so many in a second: one
+// prompt after the other, of which the first has no token yet, however long ago it was sent.
+func (l *load) backlog(rate int, now time.Time) int {
+	c := l.unfinished()
+	if c.Requests <= 0 {
+		return 0
+	}
+	done := float64(rate) * max(now.Sub(c.Since).Seconds(), 0)
+	return c.Tokens - int(min(done, float64(c.Tokens)/float64(c.Requests)))
+}
+
 func (l *load) unfinished() Computing {
 	return Computing{
-		Requests: int(l.computing.Load()), Tokens: max(int(l.tokens.Load()-l.output.Load()), 0),
+		Requests: int(l.computing.Load()), Tokens: int(l.prompts.Load()),
 		Since: time.Unix(0, l.advanced.Load()),
 	}
 }

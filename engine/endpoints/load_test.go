@@ -251,3 +251,47 @@ func TestTakeKeepsToAShareOfTheWindow(t *testing.T) {
 		t.Error("half of the tokens are taken, and there is room below a half")
 	}
 }
+
+// The backlog is what is left of prompts whose first tokens are awaited: one is computed after the other, and of the one
+// under way no more than the mean, for its token has not come.
+func TestBacklogIsWhatIsLeftOfPrompts(t *testing.T) {
+	var l load
+	at := time.Unix(1000, 0)
+	first, second := l.add(Work{Prompt: 1500, Output: 100}, at), l.add(Work{Prompt: 500}, at)
+	for after, left := range map[time.Duration]int{
+		-time.Second: 2000, 0: 2000, 5 * time.Second: 1500, time.Minute: 1000,
+	} {
+		is(t, after.String(), l.backlog(100, at.Add(after)), left)
+	}
+	is(t, "unknown rate", l.backlog(0, at.Add(time.Minute)), 2000)
+	first = l.begin(first, at.Add(time.Minute))
+	is(t, "one has its token", l.backlog(100, at.Add(time.Minute)), 500)
+	is(t, "two seconds later", l.backlog(100, at.Add(62*time.Second)), 300)
+	second = l.forgo(second)
+	is(t, "none is awaited", l.backlog(100, at.Add(time.Minute)), 0)
+	is(t, "tokens", l.counters().Tokens, 600)
+	l.remove(first)
+	l.remove(second)
+	is(t, "tokens at the end", l.counters().Tokens, 0)
+	is(t, "prompts at the end", int(l.prompts.Load()+l.computing.Load()), 0)
+}
+
+// A prompt finds room if it fits into what the endpoint has to compute at most, or if nothing is to be computed.
+func TestRoomIsBoundedByPrompts(t *testing.T) {
+	var l load
+	at, room := time.Unix(1000, 0), Room{Prompts: 2000, Rate: 1000}
+	take := func(prompt int, now time.Time) bool {
+		_, ok := l.take(Work{Prompt: prompt}, room, now)
+		return ok
+	}
+	if !take(5000, at) {
+		t.Error("the only prompt finds no room")
+	}
+	if take(10, at) || take(10, at.Add(2*time.Second)) {
+		t.Error("5000 tokens are ahead, 3000 two seconds later, and another prompt finds room")
+	}
+	if !take(10, at.Add(4*time.Second)) {
+		t.Error("1000 tokens are ahead, and ten more find no room")
+	}
+	is(t, "requests", l.inflight(), 2)
+}

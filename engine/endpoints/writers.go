@@ -62,6 +62,14 @@ func (w LoadWriter) Take(of Work, room Room, now time.Time) (Pick, bool) {
 // what is left of the pick, which takes its place.
 func (w LoadWriter) Begin(p Pick, now time.Time) Pick { return w.load.begin(p, now) }
 
+// Forgo notes that the first token of a request will not be seen. It returns the pick that takes its place.
+func (w LoadWriter) Forgo(p Pick) Pick {
+	if p.computing {
+		p = w.load.forgo(p)
+	}
+	return p
+}
+
 // Remove takes a pick back.
 func (w LoadWriter) Remove(p Pick) { w.load.remove(p) }
 
@@ -99,6 +107,9 @@ func (w WindowWriter) SetWindow(r Room) {
 	w.window.tokens.Store(int64(r.Tokens))
 	w.window.found.Store(r.Found)
 }
+
+// SetRate says how many tokens of prompts the endpoint computes in a second, as was learned; 0 = unknown.
+func (w WindowWriter) SetRate(tokens int) { w.window.rate.Store(int64(tokens)) }
 
 // Explain says why the bound in force is what it is.
 func (w WindowWriter) Explain(why learned.Why) { w.window.why.Store(&why) }

@@ -85,8 +85,12 @@ func (in *Input) Awaited(of attributes.NumberSlot, i int) bool {
 
 // Window returns how much load candidate i takes, as was learned. The plugin has declared an attribute of the window.
 func (in *Input) Window(i int) endpoints.Room {
-	w := &in.run.view.windows[in.candidates.place[i]]
-	return endpoints.Room{Requests: w.requests, Tokens: w.tokens}
+	return in.run.view.windows[in.candidates.place[i]]
+}
+
+// Backlog returns how many tokens of prompts candidate i is likely to have to compute before first tokens.
+func (in *Input) Backlog(i int) int {
+	return in.run.view.sources[in.candidates.place[i]].Backlog(in.now)
 }
 
 // Waiting reports whether candidate i has room for one request more where so many may wait, by its newest metrics page

@@ -41,7 +41,7 @@ type recent struct {
 	now      time.Duration // counted from the epoch
 	doubtful int           // endpoints of which a source is not fresh, or failing
 	load     []endpoints.Counters
-	windows  []window
+	windows  []endpoints.Room
 	outliers []unhealthy // by place, ascending
 }
 
@@ -188,7 +188,7 @@ func (v *view) room(n int, p *Plan, now time.Time) {
 		most := cap(v.all)
 		v.sources, v.known, v.slots = make([]*endpoints.Endpoint, most), make([]source, most), make([]uint32, most)
 		v.load, v.fresh, v.failing = make([]endpoints.Counters, most), make([]uint64, most), make([]uint64, most)
-		v.windows = make([]window, most)
+		v.windows = make([]endpoints.Room, most)
 		v.fills = nil
 	}
 	if v.fills == p.fills && v.stale == p.stale {
@@ -375,9 +375,6 @@ func (v *view) count() {
 	v.countWindows()
 }
 
-// window holds the bounds of what was learned of an endpoint; 0 = no bound.
-type window struct{ requests, tokens int }
-
 // countWindows reads the windows, if a plugin has asked for any, and writes their columns. A bound that there is not is
 // unknown.
 func (v *view) countWindows() {
@@ -385,19 +382,18 @@ func (v *view) countWindows() {
 		return
 	}
 	for i, e := range v.sources[:len(v.all)] {
-		room, _ := e.Window()
-		v.windows[i] = window{room.Requests, room.Tokens}
+		v.windows[i], _ = e.Window()
 	}
 	for _, slot := range v.fills.windows[0] {
 		column := v.numbers.columns[slot]
 		for i := range v.all {
-			column[i] = known(v.windows[i].requests)
+			column[i] = known(v.windows[i].Requests)
 		}
 	}
 	for _, slot := range v.fills.windows[1] {
 		column := v.numbers.columns[slot]
 		for i := range v.all {
-			column[i] = known(v.windows[i].tokens)
+			column[i] = known(v.windows[i].Tokens)
 		}
 	}
 }

@@ -12,6 +12,7 @@ type First struct {
 	Picked time.Time
 	Took   time.Duration // from the pick to the token
 	Prompt int           // tokens that the endpoint had to compute, estimated
+	Ahead  int           // tokens of other prompts that it had to compute before, estimated
 }
 
 const (
@@ -29,7 +30,7 @@ const (
 
 // firsts is what first tokens have shown.
 type firsts struct {
-	floors [24]floor     // least time by size of the prompt
+	floors [24]floor     // least time by size of what was to be computed
 	rate   rate          // of first tokens
 	since  [kept]float64 // seconds beyond what was expected, of requests that were sent under the window in force
 	count  int           // of those; the newest are kept
@@ -39,7 +40,8 @@ type firsts struct {
 	least  float64 // seconds to it of prompts like these, at an endpoint with little to do, a moving mean
 }
 
-// floor is the least time to the first token, of this epoch and the one before; 0 = there was none.
+// floor is the least time to the first token, of this epoch and the one before; 0 = there was none. What is older says
+// nothing any more.
 type floor struct {
 	began            time.Time
 	newest, previous float64
@@ -54,36 +56,40 @@ func (f *floor) add(now time.Time, seconds float64) {
 	}
 }
 
-func (f *floor) least() float64 {
+// least returns the least time; 0 = there was none lately.
+func (f *floor) least(now time.Time) float64 {
+	if now.Sub(f.began) > 2*floorFor {
+		return 0
+	}
 	if f.newest == 0 || f.previous != 0 && f.previous < f.newest {
 		return f.previous
 	}
 	return f.newest
 }
 
-// size returns the class of a prompt: those of one class differ by a factor of two at most.
+// size returns the class of what is to be computed: those of one class differ by a factor of two at most.
 func size(prompt int) int { return min(bits.Len(uint(max(prompt, 0)/64)), len(firsts{}.floors)-1) }
 
 // add takes a first token in, and returns by how much it was later than the endpoint needs, in seconds.
 func (f *firsts) add(now time.Time, t First) float64 {
-	took, class := t.Took.Seconds(), size(t.Prompt)
+	took, class := t.Took.Seconds(), size(t.Prompt+t.Ahead)
 	f.last = now
 	f.rate.add(now)
 	f.floors[class].add(now, took)
-	f.least += (f.floors[class].least() - f.least) / 16
+	f.least += (f.floors[class].least(now) - f.least) / 16
 	if f.usual == 0 {
 		f.usual = took
 	}
 	f.usual += (took - f.usual) / 16
-	return max(took-f.expected(class), 0)
+	return max(took-f.expected(now, class), 0)
 }
 
 // expected returns how long a prompt of a class takes at an endpoint that works, at which none waits, in seconds. The
 // time of smaller prompts bounds that of larger ones, for computing takes as long as the prompt is.
-func (f *firsts) expected(class int) float64 {
-	least := f.floors[class].least()
+func (f *firsts) expected(now time.Time, class int) float64 {
+	least := f.floors[class].least(now)
 	for smaller := range class {
-		if s := f.floors[smaller].least(); s > 0 {
+		if s := f.floors[smaller].least(now); s > 0 {
 			least = min(least, s*math.Exp2(float64(class-smaller)))
 		}
 	}

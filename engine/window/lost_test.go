@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The window of an endpoint that is lost begins anew, as a new one's, and grows as fast. One that is smaller stays.
+// The window of an endpoint that is lost begins anew, as a new one's, and grows as fast. Nothing is left of what the
+// dead process showed.
 func TestLostEndpointBeginsAnew(t *testing.T) {
 	s := newScene(t, 64)
 	s.play(30*time.Second, honest)
@@ -25,10 +26,15 @@ func TestLostEndpointBeginsAnew(t *testing.T) {
 	if got := s.Limits(); got.Requests < 60 || !got.Found {
 		t.Errorf("30 s later: %+v, want 60 requests or more", got)
 	}
-	for _, few := range []Limits{{}, {Requests: Initial, Found: true}, {Requests: 3, Tokens: 9, Found: true}} {
+	for _, few := range []Limits{{Requests: Initial, Found: true}, {Requests: 3, Tokens: 9, Found: true, Rate: 100}} {
 		w := New(began, few)
-		if w.Lost(began); w.Limits() != few {
-			t.Errorf("%+v became %+v", few, w.Limits())
+		w.FirstToken(began, First{Picked: began, Took: time.Second, Prompt: 64}, Load{Requests: 1})
+		if w.Lost(began); w.Limits() != (Limits{Requests: Initial}) || w.first != (firsts{}) {
+			t.Errorf("%+v became %+v, and has first tokens of %v", few, w.Limits(), w.first.usual)
 		}
+	}
+	w := New(began, Limits{Rate: 100})
+	if w.Lost(began); w.Limits() != (Limits{}) {
+		t.Errorf("without a bound: %+v", w.Limits())
 	}
 }

@@ -18,6 +18,13 @@
 // by how many come in a second, is how many requests wait (Little's law). Pages tell every half second, and are read
 // only while they account for the work that was sent; a page that does not, or stands still, decides nothing. An
 // endpoint of which neither tells has no bound: what it takes cannot be found.
+//
+// An endpoint that reads prompts in chunks has requests waiting although it takes more: they wait for a step. So beside
+// the requests a window bounds the tokens of prompts that are to be computed, by what the endpoint computes in a second,
+// which first tokens tell: the tokens that were to be computed before them, by the time they took. While whole steps of
+// prompts are to be computed, and are about as fast as they were at best, what a page shows as waiting is no queue; once
+// they take twice as long, or the KV cache is full, it is. Until first tokens were seen, as where responses bypass the
+// picker, nothing is known of prompts: they are not bounded, and pages count as they are.
 package window
 
 import (
@@ -29,6 +36,7 @@ import (
 type Load struct {
 	Requests int
 	Tokens   int  // of the requests' prompts, estimated
+	Prompts  int  // those of the tokens that are likely to be computed before first tokens
 	Held     bool // more would be sent, if it found room
 
 	// Part is up to which share of the window requests of the lowest priority find room; 0 = all of it.
@@ -40,6 +48,8 @@ type Limits struct {
 	Requests int  // 0 = no bound, for nothing has told that there is one
 	Tokens   int  // prompt tokens of other requests, below which one may be added; 0 = no bound
 	Found    bool // they are about what the endpoint takes; otherwise they grow until work waits there
+
+	Rate int // tokens of prompts that the endpoint computes in a second; 0 = unknown
 }
 
 // Window is what is known of one endpoint.
@@ -53,6 +63,7 @@ type Window struct {
 	why      Why
 	first    firsts
 	page     page
+	pace     pace
 }
 
 const (
@@ -75,6 +86,9 @@ func New(now time.Time, inForce Limits) *Window {
 		requests: float64(inForce.Requests), tokens: float64(inForce.Tokens), changed: now, from: now,
 		why: Why{Cause: Begun, At: now},
 	}
+	if inForce.Rate > 0 {
+		w.pace.all = sums{tokens: float64(inForce.Rate), seconds: 1, last: now}
+	}
 	if w.step = w.requests; inForce.Found {
 		w.found, w.step = w.requests, 0
 	}
@@ -83,7 +97,9 @@ func New(now time.Time, inForce Limits) *Window {
 
 // Limits returns what is in force.
 func (w *Window) Limits() Limits {
-	return Limits{Requests: int(w.requests), Tokens: int(math.Ceil(w.tokens)), Found: w.found > 0}
+	return Limits{
+		Requests: int(w.requests), Tokens: int(math.Ceil(w.tokens)), Found: w.found > 0, Rate: int(w.pace.rate()),
+	}
 }
 
 // Why returns why the limits are what they are.
@@ -110,6 +126,7 @@ func (w *Window) divided(load Load) bool {
 
 // FirstToken learns from the first token of a request. load is that at now.
 func (w *Window) FirstToken(now time.Time, f First, load Load) {
+	w.pace.add(now, f.Prompt+f.Ahead, f.Took)
 	excess := w.first.add(now, f)
 	if !w.begins(now, load) {
 		return
@@ -133,7 +150,7 @@ func (w *Window) judgeFirsts(now time.Time, load Load) {
 		w.first.restart()
 	case queue > alarm:
 		w.shrink(now, load, queue, Why{Cause: FirstTokens, Queue: queue})
-	case queue < 1 && w.limits(load) && float64(n) >= min(w.step, manyFirsts) && !w.page.waits(now):
+	case queue < 1 && w.limits(load) && float64(n) >= min(w.step, manyFirsts) && (!w.page.waits(now) || w.reads(now, load)):
 		w.grow(now, load, 1, Why{Cause: FirstTokens, Queue: queue})
 	case float64(n) >= max(manyFirsts, w.step) && w.step > 0: // those that come from now on come one by one
 		w.step, w.from = 0, now
@@ -163,6 +180,9 @@ func (w *Window) Sampled(now time.Time, s Sample, load Load) {
 		return
 	}
 	queue, settled := w.page.queue(load), !s.Began.Before(w.changed.Add(w.first.settling()))
+	if queue >= 1 && w.reads(now, load) {
+		return // first tokens tell whether it is more than that
+	}
 	if queue >= 1 {
 		w.first.tighten()
 	}
@@ -182,6 +202,12 @@ func (w *Window) Sampled(now time.Time, s Sample, load Load) {
 	case w.divided(load) && now.Sub(w.changed) >= patience: // how much more it takes cannot be seen
 		w.creep(now, Why{Cause: Page, Queue: queue})
 	}
+}
+
+// reads reports whether the endpoint reads prompts in chunks, for which others wait: that is no queue. For the KV cache
+// they wait as long as it is full.
+func (w *Window) reads(now time.Time, load Load) bool {
+	return load.Prompts >= StepTokens && w.pace.reads(now) && !(w.page.last.CacheUsed >= fullCache)
 }
 
 // Ended learns from a request that was served without a first token that was seen. It matters only at an endpoint of
@@ -217,13 +243,17 @@ func (w *Window) Refused(now time.Time, load Load) {
 	w.shrink(now, load, math.Ceil(float64(load.Requests)/10)+1, Why{Cause: Refusal})
 }
 
-// Lost begins a window anew that is larger than a new one: the endpoint does not answer, and may come back as another
+// Lost begins a window anew: the endpoint does not answer, and may come back as another
 // one, without anything of what it held.
 func (w *Window) Lost(now time.Time) {
-	if w.requests <= Initial {
-		return
+	if w.why.Cause == Begun && w.requests == Initial && w.first.last.IsZero() {
+		return // it is as a new one
 	}
 	from := int(w.requests)
+	w.first, w.page, w.pace = firsts{}, page{}, pace{}
+	if w.requests == 0 {
+		return // as before, nothing tells of a bound
+	}
 	w.requests, w.tokens, w.found = Initial, 0, 0
 	w.change(now, Initial, Why{Cause: Begun, From: from})
 }

@@ -152,7 +152,10 @@ var gate = map[string]contract{
 	}, "actors/window", "TestWindowOfAnEjected"},
 	"a server that restarts is flooded": {fault{
 		file: "engine/window/window.go", was: "w.requests, w.tokens, w.found = Initial, 0, 0", is: "_ = from",
-	}, "test/bench/overload", "TestServerThatRestarts"},
+	}, "engine/window", "TestLostEndpointBeginsAnew"},
+	"those that wait for a sequence to end count as those that wait for a prompt": {fault{
+		file: "engine/window/work.go", was: "p.full.rate() >= p.best.most(now)/2", is: "p.best.most(now) > 0",
+	}, "test/bench/overload", "TestTenantsDoNotHarmEachOther"},
 	"a new server is flooded before its first page": {fault{
 		file: "scrapers.go", was: "scraper.ReadsPage(&cfg.Scraping, e.Spec) {",
 		is: "scraper.ReadsPage(&cfg.Scraping, e.Spec) && false {",

@@ -1,0 +1,94 @@
+package window
+
+import (
+	"testing"
+	"time"
+)
+
+// The rate is what was computed by the time that it took, and follows a change of speed within 20 s. What takes a step of
+// an engine however few its tokens are, or no time, says nothing.
+func TestRateIsLearnedFromFirstTokens(t *testing.T) {
+	w, now := New(began, Limits{Rate: 77}), began
+	answers := func(prompt, ahead int, took time.Duration) {
+		now = now.Add(took)
+		w.FirstToken(now, First{Picked: now.Add(-took), Took: took, Prompt: prompt, Ahead: ahead}, Load{Requests: 1})
+	}
+	if w.Limits().Rate != 77 {
+		t.Errorf("it begins with %d, want the rate in force", w.Limits().Rate)
+	}
+	for range 20 {
+		answers(4000, 6000, time.Second)
+		answers(10, 0, 50*time.Millisecond)
+		answers(4000, 0, 0)
+	}
+	if got := w.Limits().Rate; got < 9500 || got > 10_000 {
+		t.Errorf("the rate is %d, want 10000", got)
+	}
+	for range 10 {
+		answers(10_000, 0, 2*time.Second)
+	}
+	if got := w.Limits().Rate; got < 5000 || got > 5700 {
+		t.Errorf("20 s after its speed was halved the rate is %d, want 5000", got)
+	}
+	now = now.Add(time.Hour)
+	if answers(1000, 0, time.Second); w.Limits().Rate > 3000 {
+		t.Errorf("an hour later the rate is %d, want about that of the newest token", w.Limits().Rate)
+	}
+}
+
+// reader is an endpoint that computes ten thousand tokens of prompts a second, and whose page says that four wait.
+type reader struct {
+	*testing.T
+	*Window
+	now  time.Time
+	load Load
+}
+
+func newReader(t *testing.T) *reader {
+	return &reader{t, New(began, Limits{Requests: 20, Found: true}), began, Load{Requests: 20, Prompts: 10_000, Held: true}}
+}
+
+func (r *reader) play(took time.Duration, cacheUsed float64) {
+	for i := range 60 {
+		r.now = r.now.Add(500 * time.Millisecond)
+		r.FirstToken(r.now, First{Picked: r.now.Add(-took), Took: took, Prompt: 5000, Ahead: 5000}, r.load)
+		r.Sampled(r.now, Sample{
+			Began: r.now, Interval: 500 * time.Millisecond, Waiting: 4, Running: float64(16 + i%2), CacheUsed: cacheUsed,
+		}, r.load)
+		r.load.Requests = min(r.load.Requests, r.Limits().Requests)
+	}
+}
+
+// Requests that wait while prompts are read in chunks are no queue, unless the KV cache is full. Where the prompts take
+// four times as long as they did, something else holds them up, and then those that wait are one.
+func TestReadingIsNoQueue(t *testing.T) {
+	r := newReader(t)
+	if r.play(time.Second, .5); r.Limits().Requests < 20 {
+		t.Errorf("while prompts are read the window becomes %d of 20: %v", r.Limits().Requests, r.Why())
+	}
+	if r.play(4*time.Second, .5); r.Limits().Requests > 15 {
+		t.Errorf("where sequences are awaited the window stays at %d: %v", r.Limits().Requests, r.Why())
+	}
+	r = newReader(t)
+	if r.play(time.Second, .95); r.Limits().Requests > 15 {
+		t.Errorf("with a full cache the window stays at %d: %v", r.Limits().Requests, r.Why())
+	}
+	r = newReader(t)
+	r.load.Prompts = 100 // nothing is to be read
+	if r.play(time.Second, .5); r.Limits().Requests > 15 {
+		t.Errorf("where nothing is read the window stays at %d: %v", r.Limits().Requests, r.Why())
+	}
+}
+
+// What was seen of short prompts half an hour ago says nothing of long ones now.
+func TestOldFirstTokensSayNothing(t *testing.T) {
+	var f firsts
+	f.add(began, First{Took: 30 * time.Millisecond, Prompt: 64})
+	long := First{Took: 3 * time.Second, Prompt: 20_000}
+	if late := f.add(began.Add(time.Minute), long); late > 1e-9 && late < 1 {
+		t.Errorf("a minute later a long prompt is late by %v s", late)
+	}
+	if late := f.add(began.Add(30*time.Minute), long); late > 0 {
+		t.Errorf("half an hour later a long prompt is late by %v s", late)
+	}
+}
