@@ -17,7 +17,7 @@ import (
 var updatePlanted = flag.Bool("update-planted", false, "write testdata/*/want.txt from what the checks find")
 
 // plantedLimits are small, so that planted trees stay readable.
-var plantedLimits = Limits{FunctionLines: 10, Nesting: 2, FolderFiles: 2, StructFields: 3}
+var plantedLimits = Limits{FunctionLines: 10, Nesting: 2, StructFields: 3}
 
 // TestPlanted proves each check on a tree that breaks its rules: what it finds is exactly want.txt, and every rule of
 // the check is found broken at least once. Beside each violation the tree holds its allowed neighbour.
@@ -170,7 +170,7 @@ func TestEmpty(t *testing.T) {
 
 func TestAllow(t *testing.T) {
 	long := Violation{Rule: "function-lines", Path: "a/b.go", Line: 3, Symbol: "T.Run", Text: "long"}
-	files := Violation{Rule: "folder-files", Path: "a", Text: "long"}
+	files := Violation{Rule: "nesting", Path: "a", Text: "long"}
 	start := Violation{Rule: "goroutine", Path: "a/b.go", Line: 9, Text: "go"}
 	for name, c := range map[string]struct {
 		list []Violation
@@ -179,7 +179,7 @@ func TestAllow(t *testing.T) {
 	}{
 		"nothing": {nil, "# a comment\n\n", nil},
 		"excepted": {[]Violation{long, files},
-			"function-lines a/b.go:T.Run one table\nfolder-files a one format\n", nil},
+			"function-lines a/b.go:T.Run one table\nnesting a one format\n", nil},
 		"other symbol": {[]Violation{long}, "function-lines a/b.go:Run one table\n",
 			[]string{"function-lines 3", "allow 1"}},
 		"symbol left out": {[]Violation{long}, "function-lines a/b.go one table\n",
@@ -187,7 +187,7 @@ func TestAllow(t *testing.T) {
 		"no reason": {[]Violation{long}, "function-lines a/b.go:T.Run\n", []string{"function-lines 3", "allow 1"}},
 		"unused": {[]Violation{long}, "function-lines a/b.go:T.Run one table\nnesting c.go:F deep\n",
 			[]string{"allow 2"}},
-		"unused twice":  {[]Violation{files}, "folder-files a x\nfolder-files a x\n", []string{"allow 2"}},
+		"unused twice":  {[]Violation{files}, "nesting a x\nnesting a x\n", []string{"allow 2"}},
 		"no exceptions": {[]Violation{start}, "goroutine a/b.go we like it\n", []string{"goroutine 9", "allow 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {

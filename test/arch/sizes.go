@@ -18,17 +18,14 @@ import (
 // its maker does not see; what messages carry; and the rigs of tests, which lay a scene out flat.
 // Generated files have no limits.
 type Limits struct {
-	FunctionLines, Nesting int
-	// files that are neither tests nor generated; plugin families and messages have no limit
-	FolderFiles  int
-	StructFields int
+	FunctionLines, Nesting, StructFields int
 }
 
 // HouseLimits are the limits of this house.
-var HouseLimits = Limits{FunctionLines: 50, Nesting: 3, FolderFiles: 12, StructFields: 12}
+var HouseLimits = Limits{FunctionLines: 50, Nesting: 3, StructFields: 12}
 
 // SizeRules are the rules about sizes.
-var SizeRules = []string{"function-lines", "nesting", "folder-files", "struct-fields"}
+var SizeRules = []string{"function-lines", "nesting", "struct-fields"}
 
 // Exceptable are the rules that allow.txt may except, and no others: the sizes, and a further level of folders.
 var Exceptable = append([]string{"depth"}, SizeRules...)
@@ -36,19 +33,10 @@ var Exceptable = append([]string{"depth"}, SizeRules...)
 func (l Limits) check(t *Tree) []Violation {
 	r := &report{tree: t}
 	for _, p := range t.Packages {
-		files := 0
 		for _, f := range p.Files {
-			if !f.Test && !f.Generated {
-				files++
-			}
 			if !f.Generated {
 				l.file(r, f)
 			}
-		}
-		free := under(p.Dir, "messages") || slices.Contains(append(families, "engine/policies"), p.Dir)
-		if files > l.FolderFiles && !free {
-			r.on(p.Dir, "folder-files", "%d Go files beside tests, limit %d; split the package by what it owns", files,
-				l.FolderFiles)
 		}
 	}
 	return r.list
