@@ -34,24 +34,31 @@ func (s Sessions) Generate(name string, seed uint64) *Trace {
 		pair := r.IntN(s.Pairs)
 		one := Session{Tools: s.Front*4/5 + pair*blockTokens, System: s.Front/5 + pair}
 		prompt := one.Tools + one.System + spread(r, s.First, .8)
-		for i := range 1 + int(r.ExpFloat64()*float64(s.Turns)) {
+		for range 1 + int(r.ExpFloat64()*float64(s.Turns)) {
 			if prompt > longest {
 				break
 			}
-			turn := Turn{Prompt: prompt, Output: spread(r, s.Output, 1), Blocks: prompt / blockTokens, Back: -1}
-			if i > 0 {
-				last := one.Turns[i-1].Blocks
-				turn.Back, turn.Shared, turn.Think = 1, last, time.Duration(s.Think*math.Exp(r.NormFloat64()*1.5)*float64(time.Second))
-				if r.Float64() < s.Rewrites {
-					turn.Shared = last / 2
-				}
-			}
+			turn := s.turn(r, &one, prompt)
 			one.Turns = append(one.Turns, turn)
 			prompt += turn.Output + spread(r, s.Grows, .8)
 		}
 		t.Sessions = append(t.Sessions, one)
 	}
 	return t
+}
+
+// turn returns the next turn of a session.
+func (s Sessions) turn(r *rand.Rand, one *Session, prompt int) Turn {
+	turn := Turn{Prompt: prompt, Output: spread(r, s.Output, 1), Blocks: prompt / blockTokens, Back: -1}
+	if len(one.Turns) == 0 {
+		return turn
+	}
+	turn.Back, turn.Shared = 1, one.Turns[len(one.Turns)-1].Blocks
+	turn.Think = time.Duration(s.Think * math.Exp(r.NormFloat64()*1.5) * float64(time.Second))
+	if r.Float64() < s.Rewrites {
+		turn.Shared /= 2
+	}
+	return turn
 }
 
 // longest is the longest prompt that is generated.

@@ -43,10 +43,10 @@ func (l Load) opens(w *world) {
 			return
 		}
 		r := all[i]
-		w.ask(&exchange{
+		w.ask(&exchange{demand: demand{
 			prompt: max(r.Prompt/l.Scale, 1), output: max(r.Output/l.Scale, 1), blocks: r.scaled(l.Scale, round),
 			tenant: fmt.Sprintf("tenant-%d", i%max(l.Tenants, 1)),
-		})
+		}})
 		if i++; i == len(all) {
 			i, lap, round = 0, lap+span, round+1
 		}
@@ -125,9 +125,9 @@ func (c *client) ask(w *world) {
 		return
 	}
 	turn := c.session.Turns[c.turn]
-	x := &exchange{
-		client: c, tenant: c.tenant, prompt: max(turn.Prompt/c.load.Scale, 1), output: max(turn.Output/c.load.Scale, 1),
-	}
+	x := &exchange{client: c, demand: demand{
+		tenant: c.tenant, prompt: max(turn.Prompt/c.load.Scale, 1), output: max(turn.Output/c.load.Scale, 1),
+	}}
 	x.blocks = c.blocks(turn, x.prompt/blockTokens)
 	c.past[c.turn] = x.blocks
 	if c.turn++; c.turn > keptTurns {

@@ -77,12 +77,16 @@ type server struct {
 	idle    list.List      // *block that none holds, least recently used first
 	coming  map[uint64]int // blocks of prompts of requests that are there, computed or not, by how many have them
 
-	stepping bool
-	stepEnds time.Time
-	stepTook time.Duration
-	decodes  bool // the running step computes no prompt
-
+	step  step
 	tally tally
+}
+
+// step is the step of the engine under way.
+type step struct {
+	runs    bool // otherwise there is none
+	ends    time.Time
+	took    time.Duration
+	decodes bool // it computes no prompt
 }
 
 // tally counts what a server has done.
@@ -151,30 +155,30 @@ func (s *server) submit(x *exchange, now time.Time) {
 	for _, id := range x.blocks {
 		s.coming[id]++
 	}
-	if !s.stepping {
+	if !s.step.runs {
 		s.begin(now)
 	}
 }
 
 // wake returns when something may have happened at the server that somebody sees; zero = never, as things are.
 func (s *server) wake() time.Time {
-	if !s.stepping {
+	if !s.step.runs {
 		return time.Time{}
 	}
-	if !s.decodes || len(s.waiting) > 0 {
-		return s.stepEnds
+	if !s.step.decodes || len(s.waiting) > 0 {
+		return s.step.ends
 	}
 	left := s.running[0].output - s.running[0].generated
 	for _, q := range s.running[1:] {
 		left = min(left, q.output-q.generated)
 	}
-	return s.stepEnds.Add(time.Duration(left-1) * s.stepTook) // later steps take no less, while none ends
+	return s.step.ends.Add(time.Duration(left-1) * s.step.took) // later steps take no less, while none ends
 }
 
 // advance ends the steps that are over by now. Each first token and each end is told.
 func (s *server) advance(now time.Time, told func(q *sequence, at time.Time)) {
-	for s.stepping && !s.stepEnds.After(now) {
-		at := s.stepEnds
+	for s.step.runs && !s.step.ends.After(now) {
+		at := s.step.ends
 		s.end(at, told)
 		s.begin(at)
 	}
@@ -219,13 +223,13 @@ func (s *server) begin(now time.Time) {
 // time sets when the step ends.
 func (s *server) time(now time.Time) {
 	took, any := float64(s.Timing.Step), false
-	s.decodes = true
+	s.step.decodes = true
 	for _, q := range s.running {
 		switch {
 		case q.chunk == 0:
 			continue
 		case q.generated == 0 || q.chunk > 1:
-			s.decodes = false
+			s.step.decodes = false
 			s.tally.computed += q.chunk
 			took += float64(q.chunk) * (float64(s.Timing.Prefill) + s.Timing.Attention*(float64(q.computed)+float64(q.chunk)/2))
 		default:
@@ -233,14 +237,14 @@ func (s *server) time(now time.Time) {
 		}
 		any = true
 	}
-	s.stepping = any
-	s.stepTook = time.Duration(took / s.Timing.speed())
-	s.stepEnds = now.Add(s.stepTook)
+	s.step.runs = any
+	s.step.took = time.Duration(took / s.Timing.speed())
+	s.step.ends = now.Add(s.step.took)
 }
 
 // end ends the running step.
 func (s *server) end(at time.Time, told func(*sequence, time.Time)) {
-	s.tally.busy += s.stepTook
+	s.tally.busy += s.step.took
 	kept := s.running[:0]
 	for _, q := range s.running {
 		chunk := q.chunk

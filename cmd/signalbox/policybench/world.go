@@ -45,24 +45,34 @@ type policy interface {
 
 // exchange is one request on its way.
 type exchange struct {
-	number         int
-	client         *client // nil = it came at a time of its own
+	demand
+	number int
+	client *client // nil = it came at a time of its own
+	tries  int
+
+	moments
+	server int // -1 = none yet
+	cached int // tokens of the prompt
+	lost   bool
+
+	port    messages.Port[messages.CycleMsg] // of the product's picker; nil = it was not asked
+	counted int                              // tokens that a policy counts in flight
+}
+
+// demand is what is asked for.
+type demand struct {
 	tenant         string
 	prompt, output int      // tokens
 	blocks         []uint64 // whole blocks of the prompt, by names that tell all that is before them, too
-	tries          int
+}
 
+// moments are when what happened to an exchange.
+type moments struct {
 	came   time.Time // the first try
 	at     time.Time // this try
 	picked time.Time
 	first  time.Time // zero = none yet
 	ended  time.Time // zero = not yet
-	server int       // -1 = none yet
-	cached int       // tokens of the prompt
-	lost   bool
-
-	port    messages.Port[messages.CycleMsg] // of the product's picker; nil = it was not asked
-	counted int                              // tokens that a policy counts in flight
 }
 
 // world is everything there is.
