@@ -17,7 +17,7 @@ type Configuration struct {
 	roles    []runtime.Role[messages.CycleMsg] // of cycles under it, by loop
 	scraping messages.Scraping
 	queueing *flow.Settings // nil = requests never wait for room
-	learns   bool           // the load of endpoints is bounded by windows
+	learns   bool           // first tokens and pages tell of endpoints what plugins read
 }
 
 // Prepare makes a configuration of a plan, which has its observer and is not changed any more. queueing says how
@@ -27,7 +27,7 @@ func (p *Picker) Prepare(
 	number uint64, plan *schedule.Plan, queueing *flow.Settings, scraping messages.Scraping,
 ) *Configuration {
 	c := &Configuration{picker: p, number: number, plan: plan, scraping: scraping, queueing: queueing}
-	c.learns = plan.Bounds(1).Learned
+	c.learns = plan.Learns()
 	for i := range p.loops {
 		c.roles = append(c.roles, cycle.Role(p.loops[i].deps, plan, queueing))
 	}

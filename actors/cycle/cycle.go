@@ -350,9 +350,6 @@ func (c *Cycle) onResponseStarted(ctx runtime.Context[messages.CycleMsg], m mess
 		m := messages.PromptServed{Request: c.req.ID, Endpoint: where}
 		tell[messages.PrefixMsg](c, ctx, c.deps.Prefix, toPrefix, m)
 	}
-	if m.Bypasses {
-		c.forgo()
-	}
 	if c.phase == picked && m.Bypasses {
 		c.unloadStages() // the first token will not be seen
 		c.detach(ctx)

@@ -89,13 +89,6 @@ func (c *Cycle) begin(ctx runtime.Context[messages.CycleMsg]) {
 	}
 }
 
-// forgo notes that the first token will not be seen.
-func (c *Cycle) forgo() {
-	if c.held.load {
-		c.held.pick = endpoints.LoadWriter{Endpoint: c.served}.Forgo(c.held.pick)
-	}
-}
-
 // loaded notes that the request is part of the load of an endpoint, or is not any more.
 func (c *Cycle) loaded(now bool) {
 	c.held.load = now

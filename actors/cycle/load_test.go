@@ -47,6 +47,7 @@ func TestLoadIsWhatIsToBeComputed(t *testing.T) {
 			s := newScene(t)
 			s.matcher, s.plan = holders(c.blocks), reading(t, s.plan)
 			s.asked.PromptTokens, s.asked.Blocks = c.prompt, messages.ListOf[uint64](1, 2, 3)
+			s.asked.Stream, s.asked.Visible = true, true
 			at := s.pool.Snapshot().Endpoints[0]
 			want := func(requests, tokens int) {
 				t.Helper()

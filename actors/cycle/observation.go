@@ -158,7 +158,7 @@ func (c *Cycle) abandonProbe() {
 }
 
 // expectService notes the pick. The window of another endpoint than the chosen one learns nothing from the request.
-func (c *Cycle) expectService() { c.service.due = c.plan.Bounds(1).Learned && !c.check }
+func (c *Cycle) expectService() { c.service.due = c.plan.Learns() && !c.check }
 
 // work returns what the request adds to the load of an endpoint. What another one than the chosen one holds of the
 // prompt is not known.
@@ -168,6 +168,7 @@ func (c *Cycle) work(at *endpoints.Endpoint) endpoints.Work {
 		cached = int(c.service.cached)
 	}
 	w := c.plan.Work(&c.req, cached)
+	w.Unseen = !c.req.Stream || !c.req.Visible
 	if c.service.begun {
 		w.Prompt = 0
 	}

@@ -147,7 +147,7 @@ func (c *Cycle) reserve(ctx runtime.Context[messages.CycleMsg], out *schedule.Ou
 	if out.Probe {
 		first = endpoints.Room{} // a probe needs none
 	}
-	ahead := out.Ranked[0].Backlog(now)
+	ahead := out.Ranked[0].Ahead(now)
 	pick, ok := endpoints.LoadWriter{Endpoint: out.Ranked[0]}.Take(c.work(out.Ranked[0]), first, now)
 	if !ok {
 		return false

@@ -90,6 +90,13 @@ var (
 	WindowRequests = Attribute{"window-requests", Number, "requests", Counted}
 	// WindowTokens is the same of the tokens of prompts.
 	WindowTokens = Attribute{"window-tokens", Number, "tokens", Counted}
+	// PromptBacklog is how many tokens of prompts the endpoint is likely to compute before the first token of a request
+	// that is sent now, or that waits behind those that wait for room there.
+	PromptBacklog = Attribute{"prompt-backlog", Number, "tokens", Counted}
+	// PromptRate is how many tokens of prompts the endpoint computes in a second, as first tokens have shown.
+	PromptRate = Attribute{"prompt-rate", Number, "tokens per second", Counted}
+	// RequestRate is how many requests were sent to the endpoint in a second, a mean over 20 s.
+	RequestRate = Attribute{"request-rate", Number, "requests per second", Counted}
 
 	// PrefixBlocks is how many lead blocks of the request's prompt the endpoint holds.
 	PrefixBlocks = Attribute{"prefix-blocks", Number, "blocks", Matched}
@@ -101,7 +108,8 @@ func BuiltIn() []Attribute {
 		QueuedRequests, WaitingRequests, RunningRequests, KVCacheUsage, ActiveLoRAs, WaitingLoRAs, MaxLoRAs,
 		ResidentLoRAs, HostLoRAs, PinnedLoRAs, BaseModels, KVBlockTokens, KVBlocks, Asleep, StartTime,
 		Models,
-		InflightRequests, InflightTokens, SentRequests, SentTokens, WindowRequests, WindowTokens, PrefixBlocks,
+		InflightRequests, InflightTokens, SentRequests, SentTokens, WindowRequests, WindowTokens,
+		PromptBacklog, PromptRate, RequestRate, PrefixBlocks,
 	}
 }
 

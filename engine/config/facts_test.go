@@ -196,10 +196,11 @@ var writesOf = map[string][]string{
 	"disagg-profile-handler": {
 		"the headers `x-prefiller-host-port` and `x-encoder-hosts-ports`, of requests",
 	},
-	"inflight-load-producer": {"`inflight-requests`", "`inflight-tokens`", "`sent-requests`", "`sent-tokens`"},
-	"json-extractor":         {"the attributes that it names"},
-	"label-producer":         {"the attributes that it names"},
-	"learning-detector":      {"`window-requests`", "`window-tokens`"},
+	"inflight-load-producer": {"`inflight-requests`", "`inflight-tokens`", "`sent-requests`", "`sent-tokens`",
+		"`prompt-backlog`", "`prompt-rate`", "`request-rate`"},
+	"json-extractor":    {"the attributes that it names"},
+	"label-producer":    {"the attributes that it names"},
+	"learning-detector": {"`window-requests`", "`window-tokens`"},
 	"latency-observer-producer-hub": {
 		"`llm-d.ai/ttft-floor-seconds`", "`llm-d.ai/ttft-low-seconds`", "`llm-d.ai/ttft-typical-seconds`",
 		"`llm-d.ai/ttft-low-inflight-requests`", "`llm-d.ai/ttft-typical-inflight-requests`",

@@ -293,7 +293,8 @@ var emits = map[string][]attributes.Attribute{
 	},
 	"inflight-load-producer": {
 		attributes.InflightRequests, attributes.InflightTokens, attributes.SentRequests, attributes.SentTokens,
-		attributes.WindowRequests, attributes.WindowTokens,
+		attributes.WindowRequests, attributes.WindowTokens, attributes.PromptBacklog, attributes.PromptRate,
+		attributes.RequestRate,
 	},
 	prefixProducer: {attributes.PrefixBlocks},
 }

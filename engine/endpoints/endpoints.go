@@ -206,8 +206,23 @@ func (e *Endpoint) WindowReason() *learned.Why { return e.window.why.Load() }
 // Counters returns the endpoint's load.
 func (e *Endpoint) Counters() Counters { return e.load.counters() }
 
+// PromptRate returns how many tokens of prompts the endpoint computes in a second, as first tokens have shown; 0 = they
+// have shown nothing.
+func (e *Endpoint) PromptRate() int { return int(e.window.rate.Load()) }
+
 // Backlog returns how many tokens of prompts the endpoint is likely to have to compute before first tokens.
-func (e *Endpoint) Backlog(now time.Time) int { return e.load.backlog(int(e.window.rate.Load()), now) }
+func (e *Endpoint) Backlog(now time.Time) int { return e.load.backlog(e.speed(), now) }
+
+// Ahead returns Backlog and, of prompts whose first tokens are not seen, as many tokens as are likely to be left.
+func (e *Endpoint) Ahead(now time.Time) int {
+	return e.Backlog(now) + e.load.unseen.left(e.speed(), now)
+}
+
+// speed returns PromptRate, or a guess while that is unknown.
+func (e *Endpoint) speed() int { return cmp.Or(e.PromptRate(), learned.FirstRate) }
+
+// Arrivals returns how many requests were sent to the endpoint in a second, of late.
+func (e *Endpoint) Arrivals(now time.Time) float64 { return e.load.arrivals.rate(now) }
 
 // Computing returns what of the load is to be done before first tokens.
 func (e *Endpoint) Computing() Computing { return e.load.unfinished() }

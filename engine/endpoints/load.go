@@ -36,14 +36,18 @@ type load struct {
 	computing atomic.Int64 // requests whose first token is awaited
 	prompts   atomic.Int64 // tokens of their prompts
 	advanced  atomic.Int64 // when computing grew from 0 or shrank last, in nanoseconds of Unix
+	unseen    pool         // tokens of prompts whose first tokens are not seen
 	waits     atomic.Int64 // requests that wait in the picker for room here
 	waiting   atomic.Int64 // their tokens
+	arrivals  arrivals     // requests that were sent of late
 }
 
 // Work is what a request has an endpoint do.
 type Work struct {
 	Prompt int // tokens that are to be computed, estimated
 	Output int // tokens that are expected in the answer; 0 = they do not count
+
+	Unseen bool // nothing will tell when the first token comes
 }
 
 // Tokens returns all of them.
@@ -160,9 +164,11 @@ const FirstWindow = learned.Initial
 
 // take adds a request if there is room. Two that take at once never exceed a bound together.
 // The bound of prompts is no hard one: two may take its last part.
-func (l *load) take(w Work, room Room, now time.Time) (Pick, bool) {
-	if room.Prompts > 0 && l.computing.Load() > 0 && l.backlog(room.Rate, now)+w.Prompt > room.Prompts {
-		return Pick{}, false
+func (l *load) take(w Work, room Room, rate int, now time.Time) (Pick, bool) {
+	if room.Prompts > 0 {
+		if ahead := l.backlog(rate, now); ahead > 0 && ahead+w.Prompt > room.Prompts {
+			return Pick{}, false
+		}
 	}
 	if !add(&l.requests, 1, room.Requests) {
 		return Pick{}, false
@@ -171,7 +177,7 @@ func (l *load) take(w Work, room Room, now time.Time) (Pick, bool) {
 		l.requests.Add(-1)
 		return Pick{}, false
 	}
-	return l.count(w, now), true
+	return l.count(w, rate, now), true
 }
 
 // add adds to a word that is below a bound; 0 = no bound.
@@ -196,43 +202,47 @@ func (l *load) hold(requests, tokens int) {
 	l.waiting.Add(int64(tokens))
 }
 
-func (l *load) add(w Work, now time.Time) Pick {
+func (l *load) add(w Work, rate int, now time.Time) Pick {
 	l.requests.Add(1)
 	l.tokens.Add(int64(w.Tokens()))
-	return l.count(w, now)
+	return l.count(w, rate, now)
 }
 
-// count counts a pick that was added since the newest scrape began.
-func (l *load) count(w Work, now time.Time) Pick {
-	l.prompts.Add(int64(w.Prompt))
-	if l.computing.Add(1) == 1 {
-		l.advanced.Store(now.UnixNano())
+// count counts a pick that was added since the newest scrape began, at an endpoint that computes so many tokens of
+// prompts in a second.
+func (l *load) count(w Work, rate int, now time.Time) Pick {
+	l.arrivals.add(now)
+	if w.Unseen {
+		l.unseen.add(w.Prompt, rate, now)
+	} else {
+		l.prompts.Add(int64(w.Prompt))
+		if l.computing.Add(1) == 1 {
+			l.advanced.Store(now.UnixNano())
+		}
 	}
 	s := l.change(func(s scrapes) scrapes {
 		s.inForce = min(s.inForce+1, countMax)
 		s.begun = min(s.begun+1, countMax)
 		return s
 	})
-	return Pick{Scrape: s.newest, Work: w, computing: true}
+	return Pick{Scrape: s.newest, Work: w, computing: !w.Unseen}
 }
 
 // begin takes what a pick has of the prompt back: its first token has come.
 func (l *load) begin(p Pick, now time.Time) Pick {
 	if p.computing {
-		p = l.forgo(p)
+		l.tell(p)
 		l.advanced.Store(now.UnixNano())
 	}
 	l.tokens.Add(-int64(p.Prompt))
-	p.Prompt = 0
+	p.Prompt, p.computing = 0, false
 	return p
 }
 
-// forgo has no first token be awaited any more, of a pick of which one is.
-func (l *load) forgo(p Pick) Pick {
+// tell has the first token of a pick be awaited no more.
+func (l *load) tell(p Pick) {
 	l.computing.Add(-1)
 	l.prompts.Add(-int64(p.Prompt))
-	p.computing = false
-	return p
 }
 
 // remove takes a pick back, and out of those of the two counts that include it.
@@ -240,7 +250,7 @@ func (l *load) remove(p Pick) {
 	l.requests.Add(-1)
 	l.tokens.Add(-int64(p.Tokens()))
 	if p.computing {
-		l.forgo(p)
+		l.tell(p)
 	}
 	l.change(func(s scrapes) scrapes {
 		if s.inForce > 0 && notBefore(p.Scrape, s.newest-s.behind) {
@@ -283,7 +293,8 @@ func (l *load) counters() Counters {
 }
 
 // backlog returns how many tokens of prompts are likely to be left at an endpoint that computes so many in a second: one
-// prompt after the other, of which the first has no token yet, however long ago it was sent.
+// prompt after the other, of which the first has no token yet, however long ago it was sent. Prompts whose first tokens
+// are not seen are not among them.
 func (l *load) backlog(rate int, now time.Time) int {
 	c := l.unfinished()
 	if c.Requests <= 0 {

@@ -11,9 +11,9 @@ import (
 
 func TestPicksBeforeTheScrapeLeaveTheEstimateWithItsSample(t *testing.T) {
 	var l load
-	first := l.add(Work{Prompt: 10}, time.Time{})
+	first := l.add(Work{Prompt: 10}, 100, time.Time{})
 	n := l.beginScrape()
-	second := l.add(Work{Prompt: 5}, time.Time{})
+	second := l.add(Work{Prompt: 5}, 100, time.Time{})
 	is(t, "before the sample", l.since(), 2)
 	l.sampleInForce(n)
 	is(t, "after the sample", l.since(), 1)
@@ -28,9 +28,9 @@ func TestPicksBeforeTheScrapeLeaveTheEstimateWithItsSample(t *testing.T) {
 func TestFailedScrapeChangesNothing(t *testing.T) {
 	var l load
 	l.sampleInForce(l.beginScrape())
-	a := l.add(Work{Prompt: 1}, time.Time{})
+	a := l.add(Work{Prompt: 1}, 100, time.Time{})
 	l.beginScrape() // no sample comes of it
-	b := l.add(Work{Prompt: 1}, time.Time{})
+	b := l.add(Work{Prompt: 1}, 100, time.Time{})
 	n := l.beginScrape()
 	is(t, "two since the sample in force", l.since(), 2)
 	l.remove(b)
@@ -44,7 +44,7 @@ func TestFailedScrapeChangesNothing(t *testing.T) {
 func TestLateSampleOfAnOlderScrapeIsNotTaken(t *testing.T) {
 	var l load
 	old := l.beginScrape()
-	l.add(Work{Prompt: 1}, time.Time{})
+	l.add(Work{Prompt: 1}, 100, time.Time{})
 	l.beginScrape()
 	l.sampleInForce(old)
 	is(t, "since", l.since(), 1)
@@ -56,7 +56,7 @@ func TestCountsReturnToZeroUnderConcurrency(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 2000 {
-				p := l.add(Work{Prompt: 3}, time.Time{})
+				p := l.add(Work{Prompt: 3}, 100, time.Time{})
 				l.remove(p)
 			}
 		})
@@ -75,9 +75,9 @@ func TestCountsReturnToZeroUnderConcurrency(t *testing.T) {
 func TestScrapeNumbersWrap(t *testing.T) {
 	var l load
 	l.word.Store(scrapes{newest: scrapeMask, behind: 0}.pack())
-	before := l.add(Work{Prompt: 1}, time.Time{})
+	before := l.add(Work{Prompt: 1}, 100, time.Time{})
 	n := l.beginScrape()
-	after := l.add(Work{Prompt: 1}, time.Time{})
+	after := l.add(Work{Prompt: 1}, 100, time.Time{})
 	l.sampleInForce(n)
 	l.remove(before)
 	is(t, "the one after the scrape", l.since(), 1)
@@ -94,7 +94,7 @@ func is(t *testing.T, what string, got, want int) {
 
 func TestAllocationsOfLoad(t *testing.T) {
 	var l load
-	if n := testing.AllocsPerRun(100, func() { l.remove(l.add(Work{Prompt: 3}, time.Time{})) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { l.remove(l.add(Work{Prompt: 3}, 100, time.Time{})) }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }
@@ -114,7 +114,7 @@ func TestConcurrentPicksMissAtMostOneForEachOtherLoop(t *testing.T) {
 						best = i
 					}
 				}
-				cells[best].add(Work{Prompt: 1}, time.Time{})
+				cells[best].add(Work{Prompt: 1}, 100, time.Time{})
 			})
 		}
 		wg.Wait()
@@ -144,7 +144,7 @@ func TestTakeKeepsToTheRoom(t *testing.T) {
 			var l load
 			var picks []Pick
 			for range 20 {
-				if p, ok := l.take(Work{Prompt: c.tokens}, c.room, time.Time{}); ok {
+				if p, ok := l.take(Work{Prompt: c.tokens}, c.room, 100, time.Time{}); ok {
 					picks = append(picks, p)
 				}
 			}
@@ -167,7 +167,7 @@ func TestTakeKeepsToTheRoomUnderConcurrency(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 20_000 {
-				p, ok := l.take(Work{Prompt: 3}, Room{Requests: 5}, time.Time{})
+				p, ok := l.take(Work{Prompt: 3}, Room{Requests: 5}, 100, time.Time{})
 				if n := l.inflight(); n > 5 {
 					t.Errorf("%d in flight", n)
 				}
@@ -257,21 +257,29 @@ func TestTakeKeepsToAShareOfTheWindow(t *testing.T) {
 func TestBacklogIsWhatIsLeftOfPrompts(t *testing.T) {
 	var l load
 	at := time.Unix(1000, 0)
-	first, second := l.add(Work{Prompt: 1500, Output: 100}, at), l.add(Work{Prompt: 500}, at)
+	first, second := l.add(Work{Prompt: 1500, Output: 100}, 100, at), l.add(Work{Prompt: 500}, 100, at)
 	for after, left := range map[time.Duration]int{
 		-time.Second: 2000, 0: 2000, 5 * time.Second: 1500, time.Minute: 1000,
 	} {
 		is(t, after.String(), l.backlog(100, at.Add(after)), left)
 	}
-	is(t, "unknown rate", l.backlog(0, at.Add(time.Minute)), 2000)
 	first = l.begin(first, at.Add(time.Minute))
 	is(t, "one has its token", l.backlog(100, at.Add(time.Minute)), 500)
 	is(t, "two seconds later", l.backlog(100, at.Add(62*time.Second)), 300)
-	second = l.forgo(second)
-	is(t, "none is awaited", l.backlog(100, at.Add(time.Minute)), 0)
-	is(t, "tokens", l.counters().Tokens, 600)
-	l.remove(first)
 	l.remove(second)
+	is(t, "none is awaited", l.backlog(100, at.Add(time.Minute)), 0)
+	third := l.add(Work{Prompt: 700, Unseen: true}, 100, at.Add(time.Minute))
+	is(t, "one that is not seen", l.backlog(100, at.Add(time.Minute)), 0)
+	is(t, "two seconds later", l.unseen.left(100, at.Add(62*time.Second)), 500)
+	fourth := l.add(Work{Prompt: 700, Unseen: true}, 100, at.Add(62*time.Second))
+	is(t, "two of them", l.unseen.left(100, at.Add(63*time.Second)), 1100)
+	third = l.begin(third, at.Add(63*time.Second)) // the log tells
+	is(t, "told", l.unseen.left(100, at.Add(63*time.Second)), 1100)
+	is(t, "computed by now", l.unseen.left(100, at.Add(time.Hour)), 0)
+	is(t, "tokens", l.counters().Tokens, 800)
+	l.remove(first)
+	l.remove(third)
+	l.remove(fourth)
 	is(t, "tokens at the end", l.counters().Tokens, 0)
 	is(t, "prompts at the end", int(l.prompts.Load()+l.computing.Load()), 0)
 }
@@ -281,7 +289,7 @@ func TestRoomIsBoundedByPrompts(t *testing.T) {
 	var l load
 	at, room := time.Unix(1000, 0), Room{Prompts: 2000, Rate: 1000}
 	take := func(prompt int, now time.Time) bool {
-		_, ok := l.take(Work{Prompt: prompt}, room, now)
+		_, ok := l.take(Work{Prompt: prompt}, room, room.Rate, now)
 		return ok
 	}
 	if !take(5000, at) {

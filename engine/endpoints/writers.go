@@ -47,7 +47,7 @@ func (w SampleWriter) ScrapeFailed() {
 type LoadWriter struct{ *Endpoint }
 
 // Add makes a request part of the load, at a time. The caller must remove the pick once.
-func (w LoadWriter) Add(of Work, now time.Time) Pick { return w.load.add(of, now) }
+func (w LoadWriter) Add(of Work, now time.Time) Pick { return w.load.add(of, w.speed(), now) }
 
 // Take is Add if there is room. Otherwise it changes nothing and returns false.
 func (w LoadWriter) Take(of Work, room Room, now time.Time) (Pick, bool) {
@@ -55,20 +55,12 @@ func (w LoadWriter) Take(of Work, room Room, now time.Time) (Pick, bool) {
 	if !some {
 		return Pick{}, false
 	}
-	return w.load.take(of, bound, now)
+	return w.load.take(of, bound, w.speed(), now)
 }
 
 // Begin notes that the first token of a request has come: its prompt is computed, and is no load any more. It returns
 // what is left of the pick, which takes its place.
 func (w LoadWriter) Begin(p Pick, now time.Time) Pick { return w.load.begin(p, now) }
-
-// Forgo notes that the first token of a request will not be seen. It returns the pick that takes its place.
-func (w LoadWriter) Forgo(p Pick) Pick {
-	if p.computing {
-		p = w.load.forgo(p)
-	}
-	return p
-}
 
 // Remove takes a pick back.
 func (w LoadWriter) Remove(p Pick) { w.load.remove(p) }

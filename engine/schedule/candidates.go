@@ -181,7 +181,15 @@ type fills struct {
 	requests [2][]int             // slots of what was sent and waits, and of what was sent
 	tokens   [2][]int             // likewise
 	windows  [2][]int             // slots of the learned window: requests, tokens
-	prefix   []int
+	prompts  promptFills
+}
+
+// promptFills are the slots of what is computed of prompts.
+type promptFills struct {
+	backlog  []int
+	rate     []int
+	requests []int // that are sent in a second
+	prefix   []int // blocks that are held
 }
 
 // fill is a sampled attribute: its slot, and where its value is found. A value that an answer does not have is NaN, or
@@ -236,8 +244,14 @@ func newFills(l *attributes.Layout) *fills {
 			f.windows[0] = append(f.windows[0], slot.Index)
 		case a == attributes.WindowTokens:
 			f.windows[1] = append(f.windows[1], slot.Index)
+		case a == attributes.PromptBacklog:
+			f.prompts.backlog = append(f.prompts.backlog, slot.Index)
+		case a == attributes.PromptRate:
+			f.prompts.rate = append(f.prompts.rate, slot.Index)
+		case a == attributes.RequestRate:
+			f.prompts.requests = append(f.prompts.requests, slot.Index)
 		case a == attributes.PrefixBlocks:
-			f.prefix = append(f.prefix, slot.Index)
+			f.prompts.prefix = append(f.prompts.prefix, slot.Index)
 		}
 	}
 	f.every, f.plain = 2<<len(f.further)-1, len(f.further) == 0 && f.page.Selects(nil)

@@ -130,6 +130,9 @@ func (p *Plan) Bounds(ceiling float64) endpoints.Room {
 	return p.points.gate.plugin.Bounds(ceiling)
 }
 
+// Learns reports whether plugins of the plan read what first tokens and pages show of endpoints.
+func (p *Plan) Learns() bool { return p.Bounds(1).Learned || len(p.fills.prompts.rate) > 0 }
+
 // Prices reports whether a request for which a full endpoint is picked waits for that one.
 func (p *Plan) Prices() bool {
 	pricing, ok := p.points.gate.plugin.(Pricing)

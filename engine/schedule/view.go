@@ -107,6 +107,7 @@ func (v *view) gather(p *Plan, req *messages.Request, snap *endpoints.Snapshot, 
 	v.outliers, v.matched, v.doubtful = v.outliers[:0], false, 0
 	v.read(now)
 	v.count()
+	v.countPrompts(now)
 }
 
 // choose gives a place to each endpoint of a snapshot that is in the subset.
@@ -144,7 +145,7 @@ func (v *view) put(at int, e *endpoints.Endpoint) {
 
 // match notes how many lead blocks of the prompt each endpoint holds.
 func (v *view) match(req *messages.Request, slots int, m Matcher) {
-	if len(v.fills.prefix) == 0 {
+	if len(v.fills.prompts.prefix) == 0 {
 		return
 	}
 	v.matches = grow(v.matches, slots)
@@ -153,7 +154,7 @@ func (v *view) match(req *messages.Request, slots int, m Matcher) {
 		v.matched = true
 		m.Match(blockindex.Prompt{Model: req.Model, Salt: req.Salt, Blocks: req.Blocks}, v.matches)
 	}
-	for _, slot := range v.fills.prefix {
+	for _, slot := range v.fills.prompts.prefix {
 		column := v.numbers.columns[slot]
 		for i := range v.all {
 			column[i] = float64(v.matches[v.slots[i]])
@@ -394,6 +395,28 @@ func (v *view) countWindows() {
 		column := v.numbers.columns[slot]
 		for i := range v.all {
 			column[i] = known(v.windows[i].Tokens)
+		}
+	}
+}
+
+// countPrompts writes the columns of what endpoints have to compute, and how fast they do.
+func (v *view) countPrompts(now time.Time) {
+	for _, slot := range v.fills.prompts.backlog {
+		column := v.numbers.columns[slot]
+		for i, e := range v.sources[:len(v.all)] {
+			column[i] = float64(e.Ahead(now) + v.load[i].HeldTokens)
+		}
+	}
+	for _, slot := range v.fills.prompts.rate {
+		column := v.numbers.columns[slot]
+		for i, e := range v.sources[:len(v.all)] {
+			column[i] = known(e.PromptRate())
+		}
+	}
+	for _, slot := range v.fills.prompts.requests {
+		column := v.numbers.columns[slot]
+		for i, e := range v.sources[:len(v.all)] {
+			column[i] = e.Arrivals(now)
 		}
 	}
 }

@@ -20,8 +20,11 @@ var Types = map[string]func() schedule.Scorer{
 		return &EndpointAttribute{Algorithm: LinearAlgorithm{Type: lowerIsBetter}}
 	},
 	"endpoint-attribute-weight-scorer": func() schedule.Scorer { return new(EndpointAttributeWeight) },
-	"header-label-affinity-scorer":     func() schedule.Scorer { return new(HeaderLabelAffinity) },
-	"kv-cache-utilization-scorer":      func() schedule.Scorer { return new(KVCacheUtilization) },
+	"expected-completion": func() schedule.Scorer {
+		return &ExpectedCompletion{TokensPerSecond: 8000, OwnWeight: 1, LaterWeight: 1, SecondsPerRequest: .005}
+	},
+	"header-label-affinity-scorer": func() schedule.Scorer { return new(HeaderLabelAffinity) },
+	"kv-cache-utilization-scorer":  func() schedule.Scorer { return new(KVCacheUtilization) },
 	"latency-observation-scorer-hub": func() schedule.Scorer {
 		return &LatencyObservation{ExplorationRate: 0.1, MinInflightGap: 2}
 	},

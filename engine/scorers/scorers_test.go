@@ -228,6 +228,7 @@ func TestReads(t *testing.T) {
 	want := map[string]string{
 		"active-request-scorer":       "inflight-requests",
 		"endpoint-attribute-scorer":   "queued-requests",
+		"expected-completion":         "prompt-backlog prompt-rate request-rate inflight-requests prefix-blocks",
 		"kv-cache-utilization-scorer": "kv-cache-usage",
 		"latency-observation-scorer-hub": "inflight-requests llm-d.ai/ttft-floor-seconds llm-d.ai/ttft-low-seconds " +
 			"llm-d.ai/ttft-low-inflight-requests llm-d.ai/ttft-typical-seconds " +
@@ -295,6 +296,12 @@ func TestValidate(t *testing.T) {
 				"algorithm.normalization: got fixedRange and adaptiveRange, want one of them\n" +
 				"algorithm.normalization.fixedRange: got 1 to 1, want min less than max",
 		},
+		"cost": {
+			&ExpectedCompletion{TokensPerSecond: math.NaN(), OwnWeight: -1, LaterWeight: math.Inf(1)},
+			"tokensPerSecond: got NaN, want 1 to 10000000\nownWeight: got -1, want 0 to 100\n" +
+				"laterWeight: got +Inf, want 0 to 100",
+		},
+		"zero":     {&ExpectedCompletion{}, "tokensPerSecond: got 0, want 1 to 10000000"},
 		"adapters": {new(LoRAAffinity), "hotEndpoints: got 0, want 1 or more"},
 		"length":   {new(ContextLength), "label: missing; name the label that says the range"},
 		"header, label": {new(HeaderLabelAffinity), "headerName: missing; name a header of requests\n" +

@@ -8,6 +8,9 @@ import (
 // StepTokens is how many tokens of prompts an endpoint is given at least, so that the steps of its engine are full.
 const StepTokens = 2048
 
+// FirstRate is a guess at how many tokens of prompts an endpoint computes in a second, until first tokens tell.
+const FirstRate = 8000
+
 // Ahead is for how many seconds of its prompts an endpoint is given work: so long its line is, and no longer.
 const Ahead = 1
 

@@ -27,6 +27,7 @@ type Endpoint struct {
 	Failing        bool           // the newest scrape failed
 	Inflight       int            // requests
 	InflightTokens int            // prompt tokens of these requests, together
+	PromptRate     int            // tokens of prompts that it computes in a second, as was learned; 0 = nothing was
 	Window         endpoints.Room // how much it takes, as was learned; zero = nothing was
 	PickedSince    int            // further requests, which the queue of the sample does not have
 	PrefixBlocks   int            // of the request
@@ -210,11 +211,12 @@ func pool(now time.Time, all []Endpoint) (*endpoints.Snapshot, matches) {
 		endpoints.OutlierWriter{Endpoint: list[i]}.SetOutlier(e.Outlier)
 		w := endpoints.SampleWriter{Endpoint: list[i]}
 		for range e.Inflight {
-			endpoints.LoadWriter{Endpoint: list[i]}.Add(endpoints.Work{Prompt: e.InflightTokens / e.Inflight}, time.Time{})
+			endpoints.LoadWriter{Endpoint: list[i]}.Add(endpoints.Work{Prompt: e.InflightTokens / e.Inflight}, now)
 		}
 		if e.Window != (endpoints.Room{}) {
 			endpoints.WindowWriter{Endpoint: list[i]}.SetWindow(e.Window)
 		}
+		endpoints.WindowWriter{Endpoint: list[i]}.SetRate(e.PromptRate)
 		number := w.BeginScrape() // the queue of the sample has all that is in flight
 		if !e.Unread {
 			e.Sample.Places = endpoints.Places{}.Next(e.Inflight, &e.Sample.Values)

@@ -1,0 +1,99 @@
+package scorers
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
+)
+
+// ExpectedCompletion prefers the server where a request costs all requests least, in seconds:
+//
+//	cost = wait + miss * (1 + ownWeight) + laterWeight * rate of requests * miss * (wait + miss / 2)
+//	     + secondsPerRequest * requests in flight
+//
+// The wait is the time in which the server computes the prompts that were sent there before, and miss the time for what
+// it does not hold of this one. The term with the rate is what those pay that come to the server after this request
+// while it computes: as many as came of late. The last one is what requests in one batch cost one another. All is counted in Signalbox, without metrics pages: how many tokens a server
+// computes in a second is learned from first tokens, and a server that has not shown it has the mean of the others. The
+// score is 1 / (1 + cost).
+type ExpectedCompletion struct {
+	// TokensPerSecond is how many tokens of prompts a server computes in a second, until first tokens have shown it of
+	// one of them.
+	TokensPerSecond float64 `json:"tokensPerSecond"`
+	// OwnWeight is the weight of computing what another server may hold, beside the time that it takes; 0 or more.
+	OwnWeight float64 `json:"ownWeight"`
+	// LaterWeight is the weight of what requests pay that come later; 0 or more.
+	LaterWeight float64 `json:"laterWeight"`
+
+	// SecondsPerRequest is what each request in flight at a server costs, whose tokens share its batch; 0 or more.
+	SecondsPerRequest float64 `json:"secondsPerRequest"`
+
+	backlog, rate, requests, blocks, inflight attributes.NumberSlot
+}
+
+const (
+	leastTokensPerSecond, mostTokensPerSecond = 1, 1e7
+	mostCostWeight                            = 100
+)
+
+// Validate returns which parameters are out of range.
+func (s *ExpectedCompletion) Validate() error {
+	var errs []error
+	if !(s.TokensPerSecond >= leastTokensPerSecond && s.TokensPerSecond <= mostTokensPerSecond) {
+		errs = append(errs, fmt.Errorf("tokensPerSecond: got %v, want 1 to 10000000", s.TokensPerSecond))
+	}
+	if !(s.OwnWeight >= 0 && s.OwnWeight <= mostCostWeight) {
+		errs = append(errs, fmt.Errorf("ownWeight: got %v, want 0 to 100", s.OwnWeight))
+	}
+	if !(s.LaterWeight >= 0 && s.LaterWeight <= mostCostWeight) {
+		errs = append(errs, fmt.Errorf("laterWeight: got %v, want 0 to 100", s.LaterWeight))
+	}
+	if !(s.SecondsPerRequest >= 0 && s.SecondsPerRequest <= mostCostWeight) {
+		errs = append(errs, fmt.Errorf("secondsPerRequest: got %v, want 0 to 100", s.SecondsPerRequest))
+	}
+	return errors.Join(errs...)
+}
+
+// Declare asks for what servers have to compute, how fast they do, how many requests come, and the matching blocks.
+func (s *ExpectedCompletion) Declare(r *attributes.Reader) {
+	s.backlog = r.Number(attributes.PromptBacklog.Name, "")
+	s.rate = r.Number(attributes.PromptRate.Name, "")
+	s.requests = r.Number(attributes.RequestRate.Name, "")
+	s.inflight = r.Number(attributes.InflightRequests.Name, "")
+	s.blocks = r.Number(attributes.PrefixBlocks.Name, "")
+}
+
+// Score computes the cost at each candidate.
+func (s *ExpectedCompletion) Score(in *schedule.Input, scores []float32) {
+	backlog, requests := in.Numbers(s.backlog), in.Numbers(s.requests)
+	blocks, prompt := in.Numbers(s.blocks), float64(in.Request().PromptTokens())
+	rates, inflight := in.Numbers(s.rate), in.Numbers(s.inflight)
+	mean := s.mean(rates, len(scores))
+	for i := range scores {
+		rate := rates.At(i)
+		if !(rate > 0) {
+			rate = mean
+		}
+		wait := max(backlog.At(i), 0) / rate
+		miss := max(prompt-max(blocks.At(i), 0)*blockTokens, 1) / rate
+		cost := wait + miss*(1+s.OwnWeight) + s.LaterWeight*max(requests.At(i), 0)*miss*(wait+miss/2) + s.SecondsPerRequest*max(inflight.At(i), 0)
+		scores[i] = float32(1 / (1 + cost))
+	}
+}
+
+// mean returns the mean of the rates that are known.
+func (s *ExpectedCompletion) mean(rates schedule.Numbers, n int) float64 {
+	sum, known := 0.0, 0
+	for i := range n {
+		if rate := rates.At(i); rate > 0 {
+			sum += rate
+			known++
+		}
+	}
+	if known == 0 {
+		return s.TokensPerSecond
+	}
+	return sum / float64(known)
+}
