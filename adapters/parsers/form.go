@@ -1,6 +1,7 @@
 package parsers
 
 import (
+	"bytes"
 	"math"
 
 	"github.com/signalbox-epp/signalbox/messages"
@@ -54,13 +55,18 @@ func (r *reader) logProbs() (ok bool) {
 	return ok
 }
 
-// isGiven reports whether the next value is neither null nor an empty array.
+// isGiven reports whether the next value is neither null nor an empty array or string.
 func (r *reader) isGiven() bool {
-	if r.peek() == '[' {
+	switch r.peek() {
+	case '[':
 		ahead := r.scanner // a copy: the array itself is still to be read
 		return ahead.open(']')
+	case '"':
+		return !bytes.HasPrefix(r.body[r.pos:], []byte(`""`))
+	case 'n':
+		return false
 	}
-	return r.peek() != 'n'
+	return true
 }
 
 // answer returns the form of the answer. A missing number of choices, or of prompts, counts as 1, as servers take it.

@@ -3,6 +3,7 @@ package parsers
 import (
 	"strings"
 
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -31,32 +32,41 @@ const Every = OpenAI | Anthropic | VLLM | SGLang | VLLMGRPC | VertexAI
 type format uint8
 
 const (
-	unknownFormat     format = iota
-	namedFormat              // of which only the model is read: the request computes no prompt that a cache could hold
-	chatFormat               // messages, as chat completions have them
-	completionFormat         // prompt
-	responsesFormat          // input and instructions
-	embeddingFormat          // input, which is computed and not kept
-	imageFormat              // prompt, likewise
-	messagesFormat           // messages and system, as Anthropic has them
-	tokensFormat             // token_ids, of vLLM
-	generateFormat           // input_ids or text, of SGLang
-	formFormat               // multipart/form-data
-	engineFormat             // GenerateRequest, of vLLM for gRPC
-	engineEmbedFormat        // EmbedRequest, likewise
-	vertexChatFormat         // chat completions in a call to Vertex
-	vertexRawFormat          // responses in a call to Vertex
+	unknownFormat      format = iota
+	namedFormat               // of which only the model is read: the request has no prompt
+	chatFormat                // messages, as chat completions have them
+	completionFormat          // prompt
+	responsesFormat           // input and instructions
+	embeddingFormat           // input
+	imageFormat               // prompt, which is computed and not kept
+	conversationFormat        // items
+	messagesFormat            // messages and system, as Anthropic has them
+	tokensFormat              // token_ids, of vLLM
+	generateFormat            // input_ids or text, of SGLang
+	formFormat                // multipart/form-data
+	chatRender                // chat completions, of which only the prompt is computed
+	completionRender          // completions, likewise
+	engineFormat              // GenerateRequest, of vLLM for gRPC
+	engineEmbedFormat         // EmbedRequest, likewise
+	vertexChatFormat          // chat completions in a call to Vertex
+	vertexRawFormat           // responses in a call to Vertex
 )
 
 // isGRPC reports whether a body of this format is one of gRPC.
 func (f format) isGRPC() bool { return f >= engineFormat }
 
-// wrapped returns the format of what a call to Vertex wraps.
+// wrapped returns the format of what a call to Vertex wraps, or the one whose prompt is rendered; of others the same.
 func (f format) wrapped() format {
-	if f == vertexChatFormat {
+	switch f {
+	case vertexChatFormat, chatRender:
 		return chatFormat
+	case completionRender:
+		return completionFormat
+	case vertexRawFormat:
+		return responsesFormat
+	default:
+		return f
 	}
-	return responsesFormat
 }
 
 // suffixes says by how a path ends which format its body has. Of several the longest counts.
@@ -67,13 +77,13 @@ var suffixes = []struct {
 }{
 	{"chat/completions", OpenAI, chatFormat},
 	{"completions", OpenAI, completionFormat},
-	{"chat/completions/render", OpenAI, namedFormat},
-	{"completions/render", OpenAI, namedFormat},
+	{"chat/completions/render", OpenAI, chatRender},
+	{"completions/render", OpenAI, completionRender},
 	{"responses", OpenAI, responsesFormat},
 	{"embeddings", OpenAI, embeddingFormat},
 	{"images/generations", OpenAI, imageFormat},
 	{"audio/speech", OpenAI, namedFormat},
-	{"conversations", OpenAI, namedFormat},
+	{"conversations", OpenAI, conversationFormat},
 	{"messages", Anthropic, messagesFormat},
 	{"messages/count_tokens", Anthropic, namedFormat},
 	{"messages/render", Anthropic, namedFormat},
@@ -129,7 +139,8 @@ func (f format) api() messages.API {
 		return messages.VertexChatAPI
 	case vertexRawFormat:
 		return messages.VertexResponsesAPI
-	case unknownFormat, namedFormat, embeddingFormat, imageFormat, formFormat:
+	case unknownFormat, namedFormat, embeddingFormat, imageFormat, conversationFormat, formFormat, chatRender,
+		completionRender:
 	}
 	return messages.UnknownAPI
 }
@@ -139,8 +150,8 @@ func (f format) hasPriority() bool {
 	switch f {
 	case chatFormat, completionFormat, responsesFormat, embeddingFormat, imageFormat, messagesFormat, tokensFormat:
 		return true
-	case unknownFormat, namedFormat, generateFormat, formFormat, engineFormat, engineEmbedFormat, vertexChatFormat,
-		vertexRawFormat:
+	case unknownFormat, namedFormat, conversationFormat, generateFormat, formFormat, chatRender, completionRender,
+		engineFormat, engineEmbedFormat, vertexChatFormat, vertexRawFormat:
 	}
 	return false
 }
@@ -160,47 +171,68 @@ type part uint8
 
 const (
 	noPart   part = iota
-	turns         // what is new with each request of a conversation
-	prelude       // what stands before the turns, and counts as prompt with its keys
-	shape         // it shapes the prompt, and is not in it
+	texts         // a text, or a list of texts and media
+	written       // what templates print as JSON; it counts as prompt with its keys
+	turns         // messages; new with each request of a conversation
 	sequence      // a text, texts, tokens, or lists of tokens
 )
 
-// partOf returns what a member is to the prompt of a format.
-func (f format) partOf(key []byte) part {
+// partOf returns what a member is to the prompt of a format, and of which part of it.
+func (f format) partOf(key []byte) (part, blockindex.Part) {
 	switch f {
 	case chatFormat:
-		switch string(key) {
-		case "messages":
-			return turns
-		case "tools", "functions", "documents":
-			return prelude
-		case "chat_template", "chat_template_kwargs":
-			return shape
-		}
+		return chatPart(string(key))
 	case responsesFormat:
-		switch string(key) {
-		case "input":
-			return turns
-		case "tools", "instructions":
-			return prelude
-		case "previous_response_id", "conversation", "prompt":
-			return shape
-		}
+		return responsesPart(string(key))
 	case messagesFormat:
 		switch string(key) {
 		case "messages":
-			return turns
-		case "tools", "system":
-			return prelude
+			return turns, blockindex.Turns
+		case "tools":
+			return written, blockindex.Tools
+		case "system":
+			return texts, blockindex.System
+		}
+	case conversationFormat:
+		if string(key) == "items" {
+			return turns, blockindex.Turns
 		}
 	case completionFormat, imageFormat, embeddingFormat, tokensFormat, generateFormat:
 		if f.isSequence(string(key)) {
-			return sequence
+			return sequence, blockindex.Turns
 		}
-	case unknownFormat, namedFormat, formFormat, engineFormat, engineEmbedFormat, vertexChatFormat, vertexRawFormat:
+	case unknownFormat, namedFormat, formFormat, chatRender, completionRender, engineFormat, engineEmbedFormat,
+		vertexChatFormat, vertexRawFormat:
 	}
-	return noPart
+	return noPart, 0
+}
+
+func chatPart(key string) (part, blockindex.Part) {
+	switch key {
+	case "messages":
+		return turns, blockindex.Turns
+	case "input_ids": // SGLang takes these tokens, and not the messages
+		return sequence, blockindex.Turns
+	case "tools":
+		return written, blockindex.Tools
+	case "documents":
+		return written, blockindex.Documents
+	}
+	return noPart, 0
+}
+
+func responsesPart(key string) (part, blockindex.Part) {
+	switch key {
+	case "input":
+		return turns, blockindex.Turns
+	case "tools":
+		return written, blockindex.Tools
+	case "instructions":
+		return texts, blockindex.System
+	case "previous_response_id", "conversation", "previous_response", "previous_input_messages":
+		return written, blockindex.History
+	}
+	return noPart, 0
 }
 
 func (f format) isSequence(key string) bool {
@@ -213,8 +245,59 @@ func (f format) isSequence(key string) bool {
 		return key == "token_ids"
 	case generateFormat:
 		return key == "input_ids" || key == "text"
-	case unknownFormat, namedFormat, chatFormat, responsesFormat, messagesFormat, formFormat, engineFormat,
-		engineEmbedFormat, vertexChatFormat, vertexRawFormat:
+	default:
+		return false
 	}
-	return false
+}
+
+// formatSet is a set of formats.
+type formatSet uint32
+
+const (
+	chats       formatSet = 1 << chatFormat
+	completions formatSet = 1 << completionFormat
+	responses   formatSet = 1 << responsesFormat
+	anthropic   formatSet = 1 << messagesFormat
+	tokenLists  formatSet = 1 << tokensFormat
+	generates   formatSet = 1 << generateFormat
+	ofSGLang              = chats | completions | generates
+)
+
+const templateKwargs = "chat_template_kwargs"
+
+// keys are the members of the top object that are no text of the prompt, but decide what an engine makes of it, or in
+// which part of its cache it looks: prompts that differ in one have no block in common.
+var keys = [...]struct {
+	name string
+	in   formatSet
+}{
+	// what templates read
+	{"chat_template", chats}, {templateKwargs, chats | anthropic}, {"reasoning_effort", chats},
+	{"reasoning", responses}, {"thinking", anthropic}, {"output_config", anthropic}, {"prompt", responses},
+	// what decides where the tokens begin
+	{"add_special_tokens", chats | completions}, {"truncate_prompt_tokens", chats | completions},
+	{"truncation_side", chats | completions},
+	// where in the cache
+	{"lora_path", ofSGLang}, {"extra_key", ofSGLang | responses}, {"session_params", ofSGLang},
+	{"data_parallel_rank", ofSGLang}, {"routed_dp_rank", ofSGLang},
+	// media, and how they are read
+	{"mm_processor_kwargs", chats | responses}, {"media_io_kwargs", chats}, {"features", tokenLists},
+	{"prompt_embeds", completions}, {"input_embeds", generates}, {"image_data", generates}, {"video_data", generates},
+	{"audio_data", generates}, {"mm_hashes", generates}, {"images_config", chats | generates},
+	{"max_dynamic_patch", chats | generates}, {"min_dynamic_patch", chats | generates},
+	{"use_audio_in_video", chats | generates},
+}
+
+var keysByName = func() map[string]int {
+	byName := make(map[string]int, len(keys))
+	for i, k := range keys {
+		byName[k.name] = i
+	}
+	return byName
+}()
+
+// keyOf returns which key a member is in a format.
+func (f format) keyOf(name []byte) (int, bool) {
+	k, ok := keysByName[string(name)]
+	return k, ok && keys[k].in&(1<<f) != 0
 }

@@ -68,7 +68,7 @@ func TestFormatsOfCalls(t *testing.T) {
 			1))),
 			read{Stream: true, Usage: true, Prompt: 1, Output: 16, API: messages.EngineAPI}},
 		"an embedding": {"/vllm.grpc.engine.VllmEngine/Embed", frame(tokensField(make([]uint64, 130)...)),
-			read{Prompt: 130, Usage: true, API: messages.EngineEmbedAPI}},
+			read{Prompt: 130, Usage: true, Blocks: 2, API: messages.EngineEmbedAPI}},
 		"chat": {vertexPath + "ChatCompletions", wrapped(`{"model":"m","stream":true,"max_tokens":5,"messages":[{"role":"user","content":"12345678"}]}`),
 			read{Model: "m", Stream: true, Prompt: 2, Output: 5, API: messages.VertexChatAPI}},
 		"raw": {vertexPath + "RawPredict", wrapped(`{"model":"m","input":"` + long + `"}`),

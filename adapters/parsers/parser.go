@@ -235,7 +235,7 @@ func (p *Parser) read(f format, contentType string, body []byte, into *messages.
 	if isWide(body) {
 		return nil
 	}
-	r := reader{scanner: scanner{body: body}, format: f, wantsItems: p.items}
+	r := reader{scanner: scanner{body: body}, format: f.wrapped(), wantsItems: p.items}
 	// stepped over, not cut off: positions in errors count from the first byte
 	if bytes.HasPrefix(body, byteOrderMark) {
 		r.pos = len(byteOrderMark)
@@ -246,6 +246,9 @@ func (p *Parser) read(f format, contentType string, body []byte, into *messages.
 	}
 	into.Model, into.Salt = r.model.name(), r.salt.secret(p.config.Seed)
 	r.fill(into)
+	if f != r.format { // it is rendered, and not answered
+		into.Form, into.Hints, into.OutputTokens = messages.AnswerForm{}, messages.OutputHints{}, 0
+	}
 	return nil
 }
 
@@ -263,8 +266,8 @@ func (r *reader) fill(into *messages.Request) {
 	if r.newLimit > 0 {
 		into.OutputTokens = r.newLimit
 	}
-	// It computes a prompt that the server keeps.
-	if into.Form.API != messages.UnknownAPI && into.Form.API != messages.EngineEmbedAPI {
+	if r.format != imageFormat { // the server keeps nothing of its prompt
+		r.hasher.KeepApart(r.apart())
 		into.Blocks = r.hasher.Blocks()
 	}
 }

@@ -133,7 +133,7 @@ func TestFacts(t *testing.T) {
 			`{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"id12","type":"function",
 			"function":{"name":"name","arguments":"{\"a\":1}"}}]},
 			{"role":"tool","tool_call_id":"id12","content":"ok"}]}`,
-			messages.Request{Usage: true, PromptTokens: 7}}, // null 4, id 4, name 4, arguments 7, id 4, ok 2
+			messages.Request{Usage: true, PromptTokens: 6}}, // id 4, name 4, arguments 7, id 4, ok 2
 		"tools count keys": {chatPath, `{"tools":[{"type":"function"}]}`,
 			messages.Request{Hints: messages.OutputHints{Tools: true}, Usage: true, PromptTokens: 3}},
 		"template is no prompt": {chatPath,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -35,7 +36,8 @@ func (r *reader) mark(m byte, p []byte) {
 func (r *reader) feed(media bool) bool {
 	switch r.peek() {
 	case '{':
-		return r.feedObject()
+		r.mark(markOpen, nil)
+		return r.feedMembers(true)
 	case '[':
 		r.mark(markOpen, nil)
 		for more := r.open(']'); more; more = r.next(']') {
@@ -50,16 +52,7 @@ func (r *reader) feed(media bool) bool {
 		if !ok {
 			return false
 		}
-		if media && !r.countKeys {
-			r.media++
-			r.addItem(raw, escaped)
-		}
-		if media && len(raw) > mediaBytes {
-			r.feedMedia(raw)
-		} else {
-			r.feedText(raw, escaped)
-		}
-		r.mark(markValue, nil)
+		r.feedString(raw, escaped, media)
 		return true
 	}
 	word, ok := r.scalar()
@@ -68,43 +61,203 @@ func (r *reader) feed(media bool) bool {
 	return ok
 }
 
-func (r *reader) feedObject() bool {
-	kwargs, kind := r.kwargs, r.kind
-	r.kwargs = false
-	r.mark(markOpen, nil)
+func (r *reader) feedString(raw []byte, escaped, media bool) {
+	if media && !r.asWritten {
+		r.media++
+		r.addItem(raw, escaped)
+	}
+	if media && len(raw) > mediaBytes {
+		r.feedMedia(raw)
+	} else {
+		r.feedText(raw, escaped)
+	}
+	r.mark(markValue, nil)
+}
+
+// feedMembers reads the members of an object, and marks its end. If the object is not marked as open yet, it is marked
+// with the first member that is not its text: one that holds a text alone is hashed like that text.
+func (r *reader) feedMembers(opened bool) bool {
+	kind, role := r.kind, r.role
+	r.role = text{}
 	for more := r.open('}'); more; more = r.next('}') {
 		key, ok := r.key()
-		if !ok {
+		switch {
+		case !ok:
 			return false
-		}
-		// for the server's cache, not in the prompt; clients move it from turn to turn
-		if string(key) == "cache_control" {
+		case r.isLeftOut(key), role.raw != nil && string(key) == "role":
 			if !r.skip() {
 				return false
 			}
-			continue
-		}
-		r.mark(markKey, key)
-		if kwargs {
-			r.hint(key)
-		}
-		if r.wantsItems {
-			r.kind = r.kindBehind(key, r.kind)
-		}
-		before, marker := r.promptBytes, isMarker(key) // reading the value may overwrite key
-		if !r.feed(isMedia(key)) {
-			return false
-		}
-		switch {
-		case r.countKeys:
-			r.promptBytes += len(key)
-		case marker:
-			r.promptBytes = before
+		case !r.asWritten && string(key) == "text" && r.peek() == '"':
+			raw, escaped, ok := r.str()
+			if !ok {
+				return false
+			}
+			if !r.isSystem || !bytes.HasPrefix(raw, billing) {
+				r.feedString(raw, escaped, false)
+			}
+		default:
+			if !opened {
+				opened = true
+				r.mark(markOpen, nil)
+			}
+			if !r.feedMember(key) {
+				return false
+			}
 		}
 	}
 	r.kind = kind
-	r.mark(markClose, nil)
+	if opened {
+		r.mark(markClose, nil)
+	}
 	return r.want == ""
+}
+
+// feedMember reads the value of a member.
+func (r *reader) feedMember(key []byte) bool {
+	r.mark(markKey, key)
+	if r.wantsItems {
+		r.kind = r.kindBehind(key, r.kind)
+	}
+	before, marker := r.promptBytes, isMarker(key) // reading the value may overwrite key
+	if r.asWritten {
+		before += len(key)
+		r.promptBytes = before
+	}
+	if !r.asWritten && string(key) == "content" {
+		return r.feedTexts()
+	}
+	if !r.feed(isMedia(key)) {
+		return false
+	}
+	if marker && !r.asWritten {
+		r.promptBytes = before
+	}
+	return true
+}
+
+// billing is what a text of Claude Code's system prompt begins with that is new with each request. Engines leave it out.
+var billing = []byte("x-anthropic-billing-header")
+
+// isLeftOut reports whether a member is not in the prompt. Everywhere that is what says where to cache, which clients
+// move from turn to turn. In messages it is what says nothing, and the type of what a text and a role show to be one.
+func (r *reader) isLeftOut(key []byte) bool {
+	switch {
+	case string(key) == "cache_control":
+		return true
+	case r.asWritten:
+		return false
+	case r.peek() == 'n':
+		return true
+	case string(key) != "type":
+		return false
+	}
+	for _, word := range [...]string{`"text"`, `"input_text"`, `"output_text"`, `"message"`} {
+		if bytes.HasPrefix(r.body[r.pos:], []byte(word)) {
+			return true
+		}
+	}
+	return false
+}
+
+// feedTexts reads a text, or a list of texts and media. A text is hashed as a list of that text alone is.
+func (r *reader) feedTexts() bool {
+	if r.peek() != '[' {
+		return r.feed(false)
+	}
+	for more := r.open(']'); more; more = r.next(']') {
+		ok := false
+		if r.peek() == '{' {
+			ok = r.feedMembers(false)
+		} else {
+			ok = r.feed(false)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return r.want == ""
+}
+
+// turns reads messages. A text is hashed as a message of the user with that text is.
+func (r *reader) turns() bool {
+	if r.peek() == '"' {
+		raw, escaped, ok := r.str()
+		if !ok {
+			return false
+		}
+		r.messageBegins(text{raw: user})
+		r.mark(markKey, contentKey)
+		r.feedString(raw, escaped, false)
+		r.mark(markClose, nil)
+		r.role = text{}
+		return true
+	}
+	for more := r.open(']'); more; more = r.next(']') {
+		ok := false
+		if r.peek() == '{' {
+			r.messageBegins(r.roleAhead())
+			ok = r.feedMembers(true)
+		} else {
+			ok = r.feed(false)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return r.want == ""
+}
+
+var roleKey, contentKey, user = []byte("role"), []byte("content"), []byte("user")
+
+// messageBegins hashes the beginning of a message with its role, if that is not read in its place.
+func (r *reader) messageBegins(role text) {
+	r.mark(markOpen, nil)
+	if r.role = role; role.raw == nil {
+		return
+	}
+	r.mark(markKey, roleKey)
+	before := r.promptBytes
+	r.feedText(role.raw, role.escaped)
+	r.promptBytes = before
+	r.mark(markValue, nil)
+}
+
+// roleAhead returns the role of the message that comes if other members stand before it, for engines begin a message
+// with it. Of a message that begins with its role, and of one without, it returns none.
+func (r *reader) roleAhead() (role text) {
+	if bytes.HasPrefix(r.body[r.pos:], []byte(`{"role"`)) {
+		return text{}
+	}
+	ahead := r.scanner
+	for more := ahead.open('}'); more; more = ahead.next('}') {
+		key, ok := ahead.key()
+		switch {
+		case !ok, string(key) == "type" && !bytes.HasPrefix(ahead.body[ahead.pos:], []byte(`"message"`)):
+			return text{} // items of another type have no role
+		case string(key) == "role" && ahead.peek() == '"':
+			raw, escaped, _ := ahead.str()
+			return text{raw: raw, escaped: escaped}
+		case !ahead.skip():
+			return text{}
+		}
+	}
+	return text{}
+}
+
+// written reads a member that templates print as JSON. The name of earlier turns is no text, unlike the turns themselves.
+func (r *reader) written(of blockindex.Part, key []byte) bool {
+	r.asWritten = true
+	if of != blockindex.History {
+		return r.feed(false)
+	}
+	r.mark(markKey, key)
+	before, named := r.promptBytes, r.peek() != '['
+	ok := r.feed(false)
+	if named {
+		r.promptBytes = before
+	}
+	return ok
 }
 
 // kindBehind returns of what kind the media are that stand in the value of a key, or, behind a type, beside it. If

@@ -18,16 +18,19 @@ type reader struct {
 	limit         int // max_tokens, or what another API calls so
 	newLimit      int // max_completion_tokens, of chat only; it wins
 
-	promptBytes int // bytes of text in the prompt
-	media       int // images, sounds and files in the messages
+	promptBytes int                   // bytes of text in the prompt
+	bytesOf     [blockindex.Parts]int // those of each part
+	keySums     [len(keys)]uint64     // what each key says; 0 = nothing
+	media       int                   // images, sounds and files in the messages
 	hints       messages.OutputHints
-	kwargs      bool // the object that is read next is chat_template_kwargs
 	wantsItems  bool
 	items       []messages.Medium   // the media, each once, at most maxItems; only with wantsItems
 	kind        messages.MediumKind // of a medium that is read next, as what stands around it tells
 	tokens      int                 // tokens of the prompt's token arrays
-	fed         bool                // the body has messages, or a prompt
-	countKeys   bool                // keys count as prompt text too
+	tokenized   bool                // input_ids are the prompt, whatever text or messages are there beside
+	asWritten   bool                // what is read is JSON in the prompt: its keys count as text, and nothing is left out
+	isSystem    bool                // it is the system prompt of Anthropic's API
+	role        text                // of the message that is read next, if it does not begin with it
 	chunk       [256]byte
 }
 
@@ -60,11 +63,6 @@ func (r *reader) member(key []byte) (ok bool) {
 		r.stream, ok = r.isTrue()
 	case "stream_options":
 		ok = r.streamOptions()
-	case "extra_key":
-		if r.format != generateFormat {
-			return r.skip()
-		}
-		r.salt, ok = r.text()
 	case "max_tokens", "max_completion_tokens", "max_output_tokens":
 		ok = r.limitMember(key)
 	case "sampling_params":
@@ -72,7 +70,7 @@ func (r *reader) member(key []byte) (ok bool) {
 	case "tools", "functions":
 		given := r.isGiven()
 		r.form.structured, r.hints.Tools = given || r.form.structured, given || r.hints.Tools
-		ok = r.promptMember(key)
+		ok = r.promptMember(key) // functions are no part of it: engines leave them out
 	default:
 		ok = r.promptMember(key)
 	}
@@ -144,16 +142,57 @@ func (r *reader) engineCall(message []byte) error {
 
 // promptMember reads a member that is of the prompt, or decides the form of the answer. It skips any other member.
 func (r *reader) promptMember(key []byte) bool {
-	switch p := r.format.partOf(key); p {
+	is, of := r.format.partOf(key)
+	switch is {
 	case noPart:
+		if k, ok := r.format.keyOf(key); ok {
+			return r.keyMember(k, key)
+		}
 		return r.formMember(key)
+	case turns:
+		if c := r.peek(); c != '[' && (c != '"' || r.format != responsesFormat) || r.tokenized {
+			return r.skip()
+		}
 	case sequence:
-		r.promptBegins()
-		r.form.prompts = 0
-		return r.prompt()
-	default:
-		return r.chatMember(key, p)
+		ids := string(key) == "input_ids"
+		if r.peek() == 'n' || ids && !r.isGiven() || r.tokenized && !ids {
+			return r.skip()
+		}
+		r.tokenized = ids
+	case texts, written:
 	}
+	before := r.partBegins(of)
+	ok := false
+	switch {
+	case is == sequence:
+		r.form.prompts = 0
+		ok = r.prompt()
+	case !r.isGiven():
+		ok = r.skip()
+	case is == turns:
+		ok = r.turns()
+	case is == texts:
+		r.isSystem = r.format == messagesFormat
+		ok = r.feedTexts()
+		r.isSystem = false
+	default:
+		ok = r.written(of, key)
+	}
+	r.bytesOf[of] = r.promptBytes - before
+	return ok
+}
+
+// partBegins makes room for the hashes of a part. If the part was there before, what was read of it is void. It returns
+// the bytes of the prompt's other parts.
+func (r *reader) partBegins(of blockindex.Part) int {
+	r.promptBytes -= r.bytesOf[of]
+	if of == blockindex.Turns {
+		r.tokens, r.media, r.items = 0, 0, nil
+	}
+	r.asWritten = false
+	r.hasher.Begin(of)
+	r.hasher.Expect(len(r.body))
+	return r.promptBytes
 }
 
 // text reads a value that should be a string; another one is skipped and gives none.
@@ -208,34 +247,58 @@ func (r *reader) streamOptions() (ok bool) {
 	return r.want == ""
 }
 
-// chatMember reads a member of which a chat template makes the prompt. They are hashed in the order of the body, which
-// for one client is always the same, though templates put tools first.
-func (r *reader) chatMember(key []byte, is part) bool {
-	if is == turns {
-		if c := r.peek(); c != '[' && (c != '"' || r.format != responsesFormat) {
-			return r.skip()
+// keyMember reads the value of a key. Of an object the members may come in any order.
+func (r *reader) keyMember(k int, name []byte) bool {
+	r.keySums[k] = 0
+	if !r.isGiven() {
+		return r.skip()
+	}
+	before, sum, ok := r.promptBytes, uint64(0), false
+	r.asWritten = true
+	r.hasher.Expect(len(r.body))
+	if r.peek() != '{' {
+		sum, ok = r.keyed(name)
+	} else {
+		for more := r.open('}'); more; more = r.next('}') {
+			member, is := r.key()
+			if !is {
+				return false
+			}
+			if keys[k].name == templateKwargs {
+				r.hint(member)
+			}
+			of, is := r.keyed(member)
+			if !is {
+				return false
+			}
+			sum += of
 		}
-		r.promptBegins()
+		ok = r.want == ""
 	}
-	r.countKeys = is != turns
-	before := r.promptBytes
-	r.kwargs = string(key) == "chat_template_kwargs"
-	r.mark(markKey, key)
-	if !r.feed(false) {
-		return false
-	}
-	if is == shape {
-		r.promptBytes = before
-	}
-	return true
+	r.keySums[k], r.promptBytes = sum, before
+	return ok
 }
 
-// promptBegins makes room for the hashes. The second time in one body, what was hashed so far is void.
-func (r *reader) promptBegins() {
-	if r.fed {
-		r.hasher.Reset()
-		r.promptBytes, r.tokens, r.media, r.items = 0, 0, 0, nil
+// keyed returns the hash of the value of a key, or of a member of one; 0 = it says nothing.
+func (r *reader) keyed(name []byte) (uint64, bool) {
+	if !r.isGiven() {
+		return 0, r.skip()
 	}
-	r.fed = true
-	r.hasher.Expect(len(r.body))
+	r.hasher.BeginKey()
+	r.mark(markKey, name)
+	if !r.feed(false) {
+		return 0, false
+	}
+	return r.hasher.EndKey(), true
+}
+
+// apart returns what keeps the prompt apart from others; 0 = no key says anything.
+func (r *reader) apart() (all uint64) {
+	const odd = 0x9E3779B97F4A7C15
+	for k, sum := range r.keySums {
+		if sum != 0 {
+			all += (sum ^ uint64(k)) * odd // two keys with the same value are not one
+		}
+	}
+	return all
 }

@@ -12,5 +12,9 @@ func (x *Index) Touch(slot uint32, p Prompt) int {
 func NewShortHasher(seed uint64, most int) Hasher {
 	h := NewHasher(seed)
 	h.max = most
+	h.Reset()
 	return h
 }
+
+// Room returns for how many blocks there is room.
+func (h *Hasher) Room() int { return cap(h.blocks) }

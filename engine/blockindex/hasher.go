@@ -14,20 +14,31 @@ const (
 	BlockBytes  = 4 * BlockTokens
 )
 
+// rounded is by how many blocks all parts of a prompt can be more than their bytes: each but Turns by half a block.
+const rounded = int(Turns) / 2
+
 // MaxBlocks is how much of a prompt is hashed: 2 MiB.
 const MaxBlocks = 8192
+
+const odd = 0x9E3779B97F4A7C15 // spreads the bits of what is multiplied by it
 
 const chainBytes = 8 // size of the hash of the block before, which is hashed in front of each block
 
 // Hasher turns a prompt that comes in pieces into the chained hashes of its whole blocks: hash i is the xxhash64 of
 // hash i-1 and the bytes of block i. Two prompts that share their first n blocks share their first n hashes, and no
-// more. It does not matter where the pieces are cut. A rest of less than a block is not hashed.
+// more. It does not matter where the pieces are cut, nor in which order the parts come. A rest of less than a block is
+// not hashed.
 type Hasher struct {
 	buf    [chainBytes + BlockBytes]byte // hash of the block before, or the seed, and the block that is being filled
 	fill   int                           // bytes of that block; 0 <= fill < BlockBytes
 	seed   uint64
-	max    int      // blocks; MaxBlocks except in tests
-	blocks []uint64 // hashes so far
+	max    int         // blocks; MaxBlocks except in tests
+	blocks []uint64    // hashes so far
+	part   Part        // that is being written; Parts = none
+	from   int         // where its blocks begin
+	limit  int         // where they end at the latest
+	spans  [Parts]span // of the parts that were written before; together they are all blocks before from
+	key    uint64      // of KeepApart
 }
 
 // NewHasher returns a hasher. Only hashes under the same seed can be compared. What follows MaxBlocks is not hashed.
@@ -39,26 +50,26 @@ func NewHasher(seed uint64) Hasher {
 
 // Reset forgets everything written.
 func (h *Hasher) Reset() {
-	h.fill = 0
-	h.blocks = h.blocks[:0]
-	binary.LittleEndian.PutUint64(h.buf[:], h.seed)
+	h.blocks, h.spans, h.key = h.blocks[:0], [Parts]span{}, 0
+	h.start(Turns)
 }
 
-// Expect makes room for a prompt of so many bytes in one allocation.
+// Expect makes room for a prompt of so many bytes, in whatever parts, in one allocation.
 func (h *Hasher) Expect(promptBytes int) {
-	n := min(promptBytes/BlockBytes, h.max)
-	if cap(h.blocks) == 0 && n > 0 {
-		h.blocks = make([]uint64, 0, n)
+	n := min(promptBytes/BlockBytes, h.max*int(Parts))
+	if cap(h.blocks) > 0 || n == 0 {
+		return
 	}
+	h.blocks = make([]uint64, 0, n+rounded)
 }
 
-// Write adds a piece of the prompt.
+// Write adds a piece of the part.
 func (h *Hasher) Write(p []byte) {
-	if h.fill+len(p) < BlockBytes && len(h.blocks) < h.max { // most pieces are short
+	if h.fill+len(p) < BlockBytes && len(h.blocks) < h.limit { // most pieces are short
 		h.fill += copy(h.buf[chainBytes+h.fill:], p)
 		return
 	}
-	for len(p) > 0 && len(h.blocks) < h.max {
+	for len(p) > 0 && len(h.blocks) < h.limit {
 		n := copy(h.buf[chainBytes+h.fill:], p)
 		p = p[n:]
 		h.filled(n)
@@ -79,13 +90,15 @@ func (h *Hasher) filled(n int) {
 
 // Blocks returns the hashes, first block first, and resets the hasher.
 func (h *Hasher) Blocks() messages.List[uint64] {
-	blocks := h.blocks
+	h.end()
+	h.join()
+	blocks := h.blocks[:min(len(h.blocks), h.max)]
 	h.blocks = nil
 	h.Reset()
 	if len(blocks) == 0 {
 		return messages.List[uint64]{}
 	}
-	if len(blocks) < cap(blocks)/2 { // most of the body was no prompt: do not keep the unused memory
+	if len(blocks) < (cap(blocks)-rounded)/2 { // most of the body was no prompt: do not keep the unused memory
 		return messages.ListOf(blocks...)
 	}
 	return messages.TakeList(blocks)

@@ -25,7 +25,6 @@ type Prompt struct {
 
 // root returns a hash of model and salt, which keeps the blocks of different ones apart.
 func (p Prompt) root() uint64 {
-	const odd = 0x9E3779B97F4A7C15
 	return bits.RotateLeft64(xxhash.Sum64String(p.Model)*odd, 29) ^ xxhash.Sum64String(p.Salt)*odd
 }
 

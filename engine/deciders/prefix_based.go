@@ -48,10 +48,11 @@ func (p *PrefixBased) Decide(c *schedule.Course, decode int) bool {
 		return false
 	}
 	if decode >= 0 {
-		cached := int(c.Number(p.blocks, decode)) * blockindex.BlockTokens
-		if tokens -= cached; cached > 0 && tokens < blockindex.BlockTokens {
-			return false // what is left is no whole block, so it is not known whether it is new
+		cached := int(c.Number(p.blocks, decode))
+		if all := c.Request().PromptBlocks(); cached > 0 && cached >= all && all < blockindex.MaxBlocks {
+			return false // what is left is in no block, so it is not known whether it is new
 		}
+		tokens -= cached * blockindex.BlockTokens
 	}
 	return tokens >= p.NonCachedTokens
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
@@ -100,6 +101,8 @@ func TestDisaggTakesTheRestOfACachedPromptForCached(t *testing.T) {
 		want         string
 	}{
 		"all whole blocks are held": {4*64 + 63, 4, "decode-only"},
+		"with the rests of parts":   {4*64 + 150, 4, "decode-only"},
+		"all that is ever hashed":   {9000 * 64, blockindex.MaxBlocks, "prefill-decode"},
 		"one whole block is new":    {4*64 + 63, 3, "prefill-decode"},
 		"just a block is new":       {4 * 64, 3, "prefill-decode"},
 		"none is held":              {63, 0, "prefill-decode"},
@@ -113,6 +116,7 @@ func TestDisaggTakesTheRestOfACachedPromptForCached(t *testing.T) {
 			}
 			req := scheduletest.Request()
 			req.PromptTokens = c.tokens
+			req.Blocks = messages.ListOf(make([]uint64, max(4, c.held))...)
 			out := scheduletest.Handle(t, scheduletest.Handled{Handler: h,
 				Deciders: map[string]schedule.Decider{"new": &deciders.PrefixBased{NonCachedTokens: 16}},
 				Profiles: []scheduletest.Profile{{Name: "prefill", Ranks: []int{1}}, {Name: "decode", Ranks: []int{0}}},
