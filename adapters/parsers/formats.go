@@ -270,22 +270,25 @@ const templateKwargs = "chat_template_kwargs"
 var keys = [...]struct {
 	name string
 	in   formatSet
+	only string // the member of an object that does; "" = any
 }{
 	// what templates read
-	{"chat_template", chats}, {templateKwargs, chats | anthropic}, {"reasoning_effort", chats},
-	{"reasoning", responses}, {"thinking", anthropic}, {"output_config", anthropic}, {"prompt", responses},
+	{"chat_template", chats, ""}, {templateKwargs, chats | responses | anthropic, ""}, {"reasoning_effort", chats, ""},
+	{"reasoning", responses, "effort"}, {"output_config", anthropic, "effort"}, {"thinking", anthropic, "type"},
+	{"prompt", responses, ""},
 	// what decides where the tokens begin
-	{"add_special_tokens", chats | completions}, {"truncate_prompt_tokens", chats | completions},
-	{"truncation_side", chats | completions},
+	{"add_special_tokens", chats | completions, ""}, {"truncate_prompt_tokens", chats | completions, ""},
+	{"truncation_side", chats | completions, ""},
 	// where in the cache
-	{"lora_path", ofSGLang}, {"extra_key", ofSGLang | responses}, {"session_params", ofSGLang},
-	{"data_parallel_rank", ofSGLang}, {"routed_dp_rank", ofSGLang},
+	{"lora_path", ofSGLang, ""}, {"extra_key", ofSGLang | responses, ""}, {"session_params", ofSGLang, ""},
+	{"data_parallel_rank", ofSGLang, ""}, {"routed_dp_rank", ofSGLang, ""},
 	// media, and how they are read
-	{"mm_processor_kwargs", chats | responses}, {"media_io_kwargs", chats}, {"features", tokenLists},
-	{"prompt_embeds", completions}, {"input_embeds", generates}, {"image_data", generates}, {"video_data", generates},
-	{"audio_data", generates}, {"mm_hashes", generates}, {"images_config", chats | generates},
-	{"max_dynamic_patch", chats | generates}, {"min_dynamic_patch", chats | generates},
-	{"use_audio_in_video", chats | generates},
+	{"mm_processor_kwargs", chats | responses, ""}, {"media_io_kwargs", chats | responses, ""},
+	{"features", tokenLists, "mm_hashes"}, {"content_parts", tokenLists, ""}, {"prompt_embeds", completions, ""},
+	{"input_embeds", generates, ""}, {"image_data", generates, ""}, {"video_data", generates, ""},
+	{"audio_data", generates, ""}, {"mm_hashes", generates, ""}, {"images_config", chats | generates, ""},
+	{"max_dynamic_patch", chats | generates, ""}, {"min_dynamic_patch", chats | generates, ""},
+	{"use_audio_in_video", chats | generates, ""},
 }
 
 var keysByName = func() map[string]int {

@@ -93,8 +93,13 @@ func values(member string) (one, other string) {
 		return `[{"role":"user","content":"` + longText("one") + `"}]`, `[{"role":"user","content":"` + longText("two") + `"}]`
 	case "input_ids", "token_ids":
 		return "[" + strings.Repeat("1,", 200) + "1]", "[" + strings.Repeat("2,", 200) + "2]"
-	case "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "reasoning", "thinking", "output_config",
-		"session_params", "features", "images_config", "prompt_template":
+	case "reasoning", "output_config":
+		return `{"effort":"low"}`, `{"effort":"high"}`
+	case "thinking":
+		return `{"type":"enabled"}`, `{"type":"disabled"}`
+	case "features":
+		return `{"mm_hashes":{"image":["a"]}}`, `{"mm_hashes":{"image":["b"]}}`
+	case "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "session_params", "images_config":
 		return `{"a":"high","b":{"c":1}}`, `{"a":"low","b":{"c":1}}`
 	case "tools", "documents", "functions", "previous_input_messages":
 		return `[{"name":"` + longText("one") + `"}]`, `[{"name":"` + longText("two") + `"}]`
@@ -213,6 +218,10 @@ func TestTextOfMessages(t *testing.T) {
 			`{"chat_template_kwargs":{"b":{"c" : [2]},"a":1,"d":null},` + chat(user(`"` + long + `"`))[1:], true},
 		"kwargs that say nothing": {chatPath, `{"chat_template_kwargs":{},"lora_path":null,` + chat(user(`"` + long + `"`))[1:],
 			chat(user(`"` + long + `"`)), true},
+		"a summary of the reasoning": {"/v1/responses", `{"input":"` + long + `","reasoning":{"effort":"low"}}`,
+			`{"input":"` + long + `","reasoning":{"summary":"auto","effort":"low"}}`, true},
+		"a budget of thinking": {messagesPath, `{"thinking":{"type":"enabled","budget_tokens":1},` + chat(user(`"` + long + `"`))[1:],
+			`{"thinking":{"budget_tokens":2,"type":"enabled"},` + chat(user(`"` + long + `"`))[1:], true},
 		"the last of two keys": {chatPath, `{"reasoning_effort":"low","reasoning_effort":"high",` + chat(user(`"` + long + `"`))[1:],
 			`{"reasoning_effort":"high",` + chat(user(`"` + long + `"`))[1:], true},
 		"the last of two tools": {chatPath, `{"tools":["` + long + `"],` + chat(user(`"` + long + `"`))[1:len(chat(user(`"`+long+`"`)))-1] +
@@ -289,7 +298,8 @@ func TestOrderChangesNoBlock(t *testing.T) {
 		fixed := slices.DeleteFunc(slices.Clone(p.members[1:]), func(string) bool { return rapid.Bool().Draw(t, "left out") })
 		for _, member := range []string{`"chat_template_kwargs":{"a":true,"b":"x"}`, `"reasoning":{"effort":"low","b":1}`,
 			`"cache_salt":"s"`, `"previous_response_id":"r"`, `"model":"m"`} {
-			if !strings.HasPrefix(member, `"previous`) || !slices.ContainsFunc(fixed, func(m string) bool { return strings.Contains(m, `"previous`) }) {
+			isEarlier := func(m string) bool { return strings.HasPrefix(m, `"previous`) }
+			if !isEarlier(member) || !slices.ContainsFunc(fixed, isEarlier) {
 				fixed = append(fixed, member)
 			}
 		}

@@ -267,7 +267,12 @@ func (r *reader) keyMember(k int, name []byte) bool {
 			if keys[k].name == templateKwargs {
 				r.hint(member)
 			}
-			of, is := r.keyed(member)
+			of := uint64(0)
+			if only := keys[k].only; only == "" || only == string(member) {
+				of, is = r.keyed(member)
+			} else {
+				is = r.skip()
+			}
 			if !is {
 				return false
 			}
