@@ -98,7 +98,7 @@ func (h *Hasher) Blocks() messages.List[uint64] {
 	if len(blocks) == 0 {
 		return messages.List[uint64]{}
 	}
-	if len(blocks) < (cap(blocks)-rounded)/2 { // most of the body was no prompt: do not keep the unused memory
+	if len(blocks) < (cap(blocks)-rounded)/4 { // most of the body was no prompt: do not keep the unused memory
 		return messages.ListOf(blocks...)
 	}
 	return messages.TakeList(blocks)

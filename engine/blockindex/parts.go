@@ -69,6 +69,9 @@ func (h *Hasher) sum() uint64 { return xxhash.Sum64(h.buf[:chainBytes+h.fill]) }
 // drop forgets a part.
 func (h *Hasher) drop(p Part) {
 	s := h.spans[p]
+	if s == (span{}) {
+		return
+	}
 	h.blocks = slices.Delete(h.blocks, s.from, s.to)
 	for i := range h.spans {
 		if of := &h.spans[i]; of.from >= s.to {
