@@ -278,12 +278,14 @@ func (d drawn) write(t *rapid.T) string {
 	return members(all).body()
 }
 
+// text is a word, or the same word many times.
+var text = rapid.Custom(func(t *rapid.T) string {
+	return strings.Repeat(rapid.StringN(1, 9, 20).Draw(t, "word"), rapid.SampledFrom([]int{1, 10, 100}).Draw(t, "times"))
+})
+
 // However the members of a body, of its messages and of their parts are ordered, the blocks are the same; what is asked
 // of the answer changes none; nor does white space.
 func TestOrderChangesNoBlock(t *testing.T) {
-	text := rapid.Custom(func(t *rapid.T) string {
-		return strings.Repeat(rapid.StringN(1, 9, 20).Draw(t, "word"), rapid.SampledFrom([]int{1, 10, 100}).Draw(t, "times"))
-	})
 	rapid.Check(t, func(t *rapid.T) {
 		api := rapid.SampledFrom([]string{"chat", "responses", "messages"}).Draw(t, "API")
 		p := promptOf[api]
