@@ -126,18 +126,23 @@ type outcome struct {
 	refused string // its body
 }
 
+// within is the hint of a subset of endpoints.
+func within(addresses ...string) exchange.Context {
+	list := &structpb.ListValue{}
+	for _, address := range addresses {
+		list.Values = append(list.Values, structpb.NewStringValue(address))
+	}
+	return exchange.Context{Metadata: map[string]*structpb.Struct{subsetNamespace: {
+		Fields: map[string]*structpb.Value{subsetKey: structpb.NewListValue(list)},
+	}}}
+}
+
 // send sends a request, without waiting for an answer.
 func (s *stream) send(r request) {
 	s.t.Helper()
 	about := exchange.Context{}
 	if r.subset != nil {
-		list := &structpb.ListValue{}
-		for _, address := range r.subset {
-			list.Values = append(list.Values, structpb.NewStringValue(address))
-		}
-		about.Metadata = map[string]*structpb.Struct{subsetNamespace: {
-			Fields: map[string]*structpb.Value{subsetKey: structpb.NewListValue(list)},
-		}}
+		about = within(r.subset...)
 	}
 	s.must(s.on.SendHeaders(exchange.Request, fields(r.headers), len(r.chunks) == 0, about))
 	for i, chunk := range r.chunks {
