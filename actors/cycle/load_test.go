@@ -40,7 +40,7 @@ func TestLoadIsWhatIsToBeComputed(t *testing.T) {
 	for name, c := range map[string]struct {
 		prompt, blocks, tokens int
 	}{
-		"nothing is cached": {1000, 0, 1000}, "some": {1000, 10, 1000 - 10*blockindex.BlockTokens},
+		"nothing is cached": {1000, 0, 16 * blockindex.BlockTokens}, "some": {1000, 10, 6 * blockindex.BlockTokens},
 		"all": {1000, 1000, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,7 @@ type observation struct {
 
 // service is what the request shows of how much work its endpoint takes.
 type service struct {
-	cached int32 // tokens of the prompt that chosen was taken to hold at the pick
+	cached int32 // tokens of the prompt that chosen was taken to hold at the pick; -1 = no index was asked
 	ahead  int32 // tokens of other prompts that it had to compute then
 	due    bool  // the window actor is to be told
 	begun  bool  // the first token has come
@@ -39,7 +39,7 @@ func (c *Cycle) choose(ctx runtime.Context[messages.CycleMsg], out *schedule.Out
 		return
 	}
 	c.chosen, c.picked, c.probe = out.Ranked[0], ctx.Now(), out.Probe
-	c.service.cached = int32(min(max(out.PrefixBlocks, 0)*blockindex.BlockTokens, c.req.PromptTokens))
+	c.service.cached = int32(max(out.PrefixBlocks*blockindex.BlockTokens, -1))
 	if s := c.chosen.Outlier(); s != nil && (c.probe || s.Ejected && c.conclusive(ctx, s)) {
 		c.incident = s.Incident
 	}
@@ -163,14 +163,14 @@ func (c *Cycle) expectService() { c.service.due = c.plan.Learns() && !c.check }
 // work returns what the request adds to the load of an endpoint. What another one than the chosen one holds of the
 // prompt is not known.
 func (c *Cycle) work(at *endpoints.Endpoint) endpoints.Work {
-	cached := 0
-	if at == c.chosen {
-		cached = int(c.service.cached)
+	cached := int(c.service.cached)
+	if at != c.chosen {
+		cached = min(cached, 0)
 	}
 	w := c.plan.Work(&c.req, cached)
 	w.Unseen = !c.req.Stream || !c.req.Visible
 	if c.service.begun {
-		w.Prompt = 0
+		return w.Begun()
 	}
 	return w
 }
@@ -183,8 +183,9 @@ func (c *Cycle) timeFirstToken(took time.Duration) {
 	}
 	c.service.due = false
 	c.deps.Window.Tell(messages.FirstTokenTimed{
-		Endpoint: c.chosen.ID, Picked: c.picked, Took: took, Prompt: c.req.PromptTokens - int(c.service.cached),
-		Ahead: int(c.service.ahead),
+		Endpoint: c.chosen.ID, Picked: c.picked, Took: took,
+		Prompt: max(c.req.PromptTokens-max(int(c.service.cached), 0), 0),
+		Ahead:  int(c.service.ahead),
 	})
 }
 

@@ -36,8 +36,11 @@ func TestOutputIsCountedAsLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := &messages.Request{PromptTokens: 1000, Hints: c.hints, OutputTokens: c.limit}
-			if got := cfg.Plan.Work(r, 400); got != (endpoints.Work{Prompt: 600, Output: c.want}) {
-				t.Errorf("the load is %+v, want 600 and %d", got, c.want)
+			if got := cfg.Plan.Work(r, -1); got.Prompt != 1000 {
+				t.Errorf("without an index the load is %d tokens of the prompt, want 1000", got.Prompt)
+			}
+			if got := cfg.Plan.Work(r, 384); got != (endpoints.Work{Prompt: 640, Output: c.want}) {
+				t.Errorf("the load is %+v, want 640 and %d", got, c.want)
 			}
 		})
 	}

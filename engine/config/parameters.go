@@ -468,9 +468,9 @@ const mostPrefixBlocks = 1 << 20
 // be computed of their prompts: those that the server did not hold at the pick, until the first token comes, or until
 // the end of an answer that is not streamed.
 type InflightLoad struct {
-	// AddEstimatedOutputTokens counts tokens that are expected in answers as well, until the request ends: 4096 of a
-	// long answer and 100 of a short one, as an outlen-bucket says, and of others outputRatio times those of the
-	// prompt. The client's limit bounds them.
+	// AddEstimatedOutputTokens counts tokens that are expected in answers as well, and has all tokens of a request count
+	// until it ends: 4096 of a long answer and 100 of a short one, as an outlen-bucket says, and of others outputRatio
+	// times those of the prompt. The client's limit bounds them.
 	AddEstimatedOutputTokens bool `json:"addEstimatedOutputTokens"`
 	// OutputRatio is the expected number of output tokens for each prompt token, where nothing else is known; 0 to
 	// 1000.

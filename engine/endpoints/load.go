@@ -50,6 +50,16 @@ type Work struct {
 	Unseen bool // nothing will tell when the first token comes
 }
 
+// Begun returns what is left of it once the first token has come: nothing, or all of it until the end if tokens of the
+// answer count.
+func (w Work) Begun() Work {
+	if w.Output > 0 {
+		w.Output += w.Prompt
+	}
+	w.Prompt = 0
+	return w
+}
+
 // Tokens returns all of them.
 func (w Work) Tokens() int { return w.Prompt + w.Output }
 
@@ -228,14 +238,17 @@ func (l *load) count(w Work, rate int, now time.Time) Pick {
 	return Pick{Scrape: s.newest, Work: w, computing: !w.Unseen}
 }
 
-// begin takes what a pick has of the prompt back: its first token has come.
+// begin takes what a pick has of the prompt back: its first token has come. If tokens of the answer count, the prompt
+// counts with them until the end.
 func (l *load) begin(p Pick, now time.Time) Pick {
 	if p.computing {
 		l.tell(p)
 		l.advanced.Store(now.UnixNano())
+		p.computing = false
 	}
-	l.tokens.Add(-int64(p.Prompt))
-	p.Prompt, p.computing = 0, false
+	before := p.Work
+	p.Work = p.Work.Begun()
+	l.tokens.Add(int64(p.Tokens() - before.Tokens()))
 	return p
 }
 

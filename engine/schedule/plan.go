@@ -80,9 +80,14 @@ func (p *Plan) Observe(by Observer) { p.observer = by }
 func (p *Plan) CountOutput(estimate func(Request) int) { p.output = estimate }
 
 // Work returns what a request adds to the load of an endpoint that holds so many tokens of its prompt: those that are
-// to be computed, and those that are expected in its answer if the plan counts them.
+// to be computed, and those that are expected in its answer if the plan counts them. Where the prefix index was asked,
+// a part of a block counts as a block, as in the reference; cached -1 = it was not.
 func (p *Plan) Work(of *messages.Request, cached int) endpoints.Work {
-	w := endpoints.Work{Prompt: max(of.PromptTokens-cached, 0)}
+	w := endpoints.Work{Prompt: of.PromptTokens}
+	if cached >= 0 {
+		const block = blockindex.BlockTokens
+		w.Prompt = max((of.PromptTokens+block-1)/block*block-cached, 0)
+	}
 	if p.output != nil {
 		w.Output = p.output(Request{of})
 	}

@@ -153,8 +153,8 @@ func TestScores(t *testing.T) {
 		},
 		// 256 tokens of prompt, of which 192 are cached
 		"tokens": {&TokenLoad{QueueThresholdTokens: 1024}, standing(0, 192, 960, 5000),
-			[]float32{1 - 64.0/1024, 0.75, 0, 0}},
-		"tokens, by default": {&TokenLoad{}, standing(0, 4194304), []float32{1 - 64.0/4194304, 0}},
+			[]float32{0.75, 0.5625, 0, 0}},
+		"tokens, by default": {&TokenLoad{}, standing(0, 4194304), []float32{1 - 256.0/4194304, 0}},
 		// 256 tokens: 0.3 + 0.7*(0.7/(1+width/10000) + 0.3*(max-256)/width)
 		"length": {Types["context-length-aware"](),
 			lengths("0-10000", "256-256", "0-256", "256-10256", "1256-2000", "0-56", "", "odd", "9-1", "1-2-3"),
@@ -239,7 +239,7 @@ func TestReads(t *testing.T) {
 		"mm-embeddings-cache-scorer":   "llm-d.ai/mm-embeddings-cached-ratio",
 		"no-hit-lru-scorer":            "prefix-blocks",
 		"prefix-cache-scorer":          "prefix-blocks",
-		"token-load-scorer":            "inflight-tokens prefix-blocks",
+		"token-load-scorer":            "inflight-tokens",
 		"queue-scorer":                 "queued-requests",
 		"running-requests-size-scorer": "running-requests",
 	}
