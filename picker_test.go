@@ -151,7 +151,7 @@ func (s *stand) answer(failure string) {
 	next.to.Post(messages.ScrapeFinished{
 		Number: next.number, Failure: failure,
 		Reading: endpointstest.Told{
-			attributes.StartTime: 1, attributes.KVBlockTokens: 16, attributes.KVBlocks: 10,
+			attributes.StartTime: 1, attributes.KVBlockTokens: 16, attributes.KVBlocks: 1000,
 			attributes.ActiveLoRAs: []string{"adapter"},
 		}.Reading("vllm"),
 	})

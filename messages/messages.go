@@ -37,6 +37,9 @@ func (l List[T]) Len() int { return len(l.items) }
 // At returns item i, from 0. It panics if there is none.
 func (l List[T]) At(i int) T { return l.items[i] }
 
+// First returns a list of the first n items, or of all if there are fewer.
+func (l List[T]) First(n int) List[T] { return List[T]{items: l.items[:min(n, len(l.items))]} }
+
 // All ranges over the items with their indices.
 func (l List[T]) All() iter.Seq2[int, T] {
 	return func(yield func(int, T) bool) {

@@ -24,8 +24,19 @@ type PromptPlaced struct {
 	Model    string           // target model
 	Salt     string
 	Blocks   List[uint64] // as in Request; at least one
-	Capacity int          // blocks that the index keeps for each endpoint from now on; 0 = its default
+	Sizes    PrefixSizes  // that hold from now on
 }
+
+// PrefixSizes say how much of prompts the prefix index keeps for an endpoint, and in which blocks prompts are compared.
+type PrefixSizes struct {
+	Capacity    int  // blocks; 0 = the index's default
+	BlockTokens int  // tokens of a block; less than a block of the index has = as many as that
+	Tuned       bool // what an endpoint's page says of its cache goes before both
+	Follows     bool // the index holds what an endpoint's cache does: as much, and nothing that answers show to be lost
+}
+
+// CacheSize is what the page of an endpoint says of its cache. The zero CacheSize says nothing.
+type CacheSize struct{ Blocks, BlockTokens int }
 
 // PromptServed confirms a prompt's blocks at the stages and at the endpoint that serves the request,
 // or moves them there.

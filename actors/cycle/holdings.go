@@ -132,7 +132,7 @@ func (c *Cycle) placePrompt(ctx runtime.Context[messages.CycleMsg], stages []sch
 	}
 	c.held.prompt, _ = tell[messages.PrefixMsg](c, ctx, c.deps.Prefix, toPrefix, messages.PromptPlaced{
 		Request: c.req.ID, Endpoint: c.served.ID, Stages: messages.TakeList(also), Model: c.req.Model,
-		Salt: c.req.Salt, Blocks: c.req.Blocks, Capacity: c.plan.PrefixBlocks(),
+		Salt: c.req.Salt, Blocks: c.req.Blocks, Sizes: c.plan.Prefixes(),
 	})
 	c.req.Blocks = messages.List[uint64]{}
 }

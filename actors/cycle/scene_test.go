@@ -91,7 +91,7 @@ func newScene(t *testing.T) *scene {
 	s.plan = schedule.NewPlan([]schedule.Profile{{
 		Name: "default", Picker: schedule.PickerStep{Step: schedule.Step{Name: "all"}, Picker: inOrder{}},
 	}}, nil, once{}, 0)
-	s.plan.KeepPrefixes(prefixBlocks)
+	s.plan.KeepPrefixes(messages.PrefixSizes{Capacity: prefixBlocks}, 0)
 	s.families = cycle.NewFamilies(s.reg, s.pool, "pool")
 	s.families.Served("m")
 	s.play()
@@ -166,7 +166,7 @@ func serving(t *testing.T) *scene {
 	s.arrive()
 	s.stream.Got(messages.PickMade{Destinations: messages.ListOf(addresses[first], addresses[second])})
 	s.prefix.Got(messages.PromptPlaced{Request: 7, Endpoint: first, Model: "m", Salt: "s", Blocks: hello.Blocks,
-		Capacity: prefixBlocks})
+		Sizes: messages.PrefixSizes{Capacity: prefixBlocks}})
 	s.load(1, 0)
 	return s
 }

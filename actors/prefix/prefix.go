@@ -1,7 +1,6 @@
 package prefix
 
 import (
-	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
@@ -19,6 +18,7 @@ type Prefix struct {
 	floors  []uint32              // by slot: the oldest generation that may hold blocks; 0 = none was seen
 	leaving map[uint32]*departure // by slot: the endpoint whose blocks are being cleared
 	audits  audits
+	tokens  blockindex.TokenBytes
 }
 
 // partBlocks is how many blocks one message clears, in some 25 µs. A full slot has 61 times as many.
@@ -31,6 +31,7 @@ type placement struct {
 	entry    blockindex.Entry
 	stages   []held // where else the prompt stands
 	served   bool   // confirmed by response headers
+	sizes    messages.PrefixSizes
 	lead     lead
 }
 
@@ -50,7 +51,7 @@ type departure struct {
 func New(index *blockindex.Index, pool *endpoints.Published, metrics *Metrics) *Prefix {
 	return &Prefix{
 		index: index, pool: pool, metrics: metrics, placed: map[messages.RequestID]*placement{},
-		leaving: map[uint32]*departure{}, audits: newAudits(),
+		leaving: map[uint32]*departure{}, audits: newAudits(), tokens: blockindex.TokenBytes{},
 	}
 }
 
@@ -80,13 +81,13 @@ func (p *Prefix) onPromptPlaced(m messages.PromptPlaced) {
 	if !p.admits(m.Endpoint) {
 		return
 	}
-	p.index.Resize(m.Capacity)
 	prompt := blockindex.Prompt{Model: m.Model, Salt: m.Salt, Blocks: m.Blocks}
 	placed := p.blank()
-	placed.endpoint, placed.prompt = m.Endpoint, prompt
+	placed.endpoint, placed.prompt, placed.sizes = m.Endpoint, prompt, m.Sizes
 	p.enter(placed)
 	for _, e := range m.Stages.All() {
 		if p.admits(e) && e != m.Endpoint {
+			p.fit(e, placed)
 			placed.stages = append(placed.stages, held{e, p.index.Enter(e.Slot, prompt)})
 		}
 	}
@@ -134,9 +135,16 @@ func (p *Prefix) forget(id messages.RequestID) {
 
 // enter enters the prompt of a placement for its endpoint.
 func (p *Prefix) enter(at *placement) {
+	p.fit(at.endpoint, at)
 	at.lead = p.audits.expect(p.index, at.endpoint, at.prompt)
 	at.entry = p.index.Enter(at.endpoint.Slot, at.prompt)
 	p.audits.entered(at.endpoint.Slot, at.prompt, at.entry)
+}
+
+// fit has the index keep as much for an endpoint as the sizes of a placement say.
+func (p *Prefix) fit(e messages.EndpointID, by *placement) {
+	own := cacheOf(p.pool.Snapshot().ByID(e))
+	p.index.Resize(e.Slot, blockindex.Kept(by.sizes, own, p.tokens.Of(by.prompt.Model)))
 }
 
 // onPromptEnded counts the end of a served request as a use of its blocks, because its server holds them until then.
@@ -146,6 +154,7 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 		p.withdraw(m.Request)
 		return
 	}
+	p.tokens.Learn(placed.prompt, m.Prompt)
 	if p.admits(placed.endpoint) {
 		used := p.index.Refresh(placed.endpoint.Slot, placed.prompt, placed.entry)
 		p.audit(placed, m.Prompt, used)
@@ -154,22 +163,18 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 	p.forget(m.Request)
 }
 
-// audit compares what the index held of a prompt with what its server reports, and drops what the server has lost. The
-// prompt was last used by that stamp.
+// audit compares what the index held of a prompt with what its server reports, and drops what the server has lost if the
+// index follows its cache. The prompt was last used by that stamp.
 func (p *Prefix) audit(of *placement, m messages.ReportedPrompt, used uint64) {
 	endpoint := p.pool.Snapshot().ByID(of.endpoint)
-	verdict := p.audits.judge(of, m, blockTokens(endpoint))
+	verdict := p.audits.judge(of, m, cacheOf(endpoint).BlockTokens)
 	p.audits.count(p.index, of, m, verdict.found)
-	found := endpoints.Audited{Drifts: verdict.drifts}
+	var found endpoints.Audited
 	if verdict.judged {
 		found.PredictedTokens, found.ReportedTokens = uint64(verdict.predicted), uint64(verdict.reported)
 	}
-	if verdict.drop > 0 {
-		found.LostBlocks = uint64(p.index.Disuse(of.endpoint.Slot, verdict.drop))
-	}
-	if verdict.drifts {
-		rest := blockindex.Entry{From: verdict.keep, To: of.prompt.Blocks.Len(), Stamp: used}
-		found.LostBlocks += uint64(p.index.Withdraw(of.endpoint.Slot, of.prompt, rest))
+	if of.sizes.Follows {
+		found.Drifts, found.LostBlocks = verdict.drifts, uint64(p.drop(of, verdict, used))
 	}
 	p.metrics.audited(found)
 	if endpoint != nil {
@@ -177,15 +182,24 @@ func (p *Prefix) audit(of *placement, m messages.ReportedPrompt, used uint64) {
 	}
 }
 
-// blockTokens returns how many tokens a block of an endpoint's own cache has; 0 = it does not say, or is gone.
-func blockTokens(e *endpoints.Endpoint) int {
-	if e == nil || e.Sample() == nil {
-		return 0
+// drop removes what a verdict says is lost, and returns how many blocks that are.
+func (p *Prefix) drop(of *placement, v verdict, used uint64) (blocks int) {
+	if v.drop > 0 {
+		blocks = p.index.Disuse(of.endpoint.Slot, v.drop)
 	}
-	if tokens := e.Sample().BuiltIn(attributes.KVBlockTokens); tokens > 0 { // it may be NaN
-		return int(tokens)
+	if v.drifts {
+		rest := blockindex.Entry{From: v.keep, To: of.prompt.Blocks.Len(), Stamp: used}
+		blocks += p.index.Withdraw(of.endpoint.Slot, of.prompt, rest)
 	}
-	return 0
+	return blocks
+}
+
+// cacheOf returns what an endpoint says of its own cache; nil = it is gone.
+func cacheOf(e *endpoints.Endpoint) messages.CacheSize {
+	if e == nil {
+		return messages.CacheSize{}
+	}
+	return e.Sample().Cache()
 }
 
 // onEndpointLeft clears a slot, and answers when it is clear.

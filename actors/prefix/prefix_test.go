@@ -7,8 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/actors/prefix"
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/endpoints/endpointstest"
 	"github.com/signalbox-epp/signalbox/engine/runtime/runtimetest"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -233,6 +235,7 @@ type scene struct {
 	servers  *endpoints.Published // a1 and b1
 	pool     *runtimetest.Probe[messages.PoolMsg]
 	actor    *runtimetest.Stage[messages.PrefixMsg]
+	sizes    messages.PrefixSizes // that requests have
 }
 
 func newScene(t *testing.T) *scene { return newSceneOf(t, 0) }
@@ -246,6 +249,7 @@ func newSceneOf(t *testing.T, capacity int) *scene {
 		servers:  endpoints.NewPublished(),
 		pool:     runtimetest.NewProbe[messages.PoolMsg](t),
 		actor:    runtimetest.NewStage[messages.PrefixMsg](t),
+		sizes:    messages.PrefixSizes{Follows: true},
 	}
 	var err error
 	if s.metrics, err = prefix.NewMetrics(s.registry); err != nil {
@@ -266,7 +270,7 @@ func (s *scene) play() {
 }
 
 func (s *scene) place(id messages.RequestID, e messages.EndpointID, blocks messages.List[uint64]) {
-	s.actor.Tell(messages.PromptPlaced{Request: id, Endpoint: e, Model: "m", Blocks: blocks})
+	s.actor.Tell(messages.PromptPlaced{Request: id, Endpoint: e, Model: "m", Blocks: blocks, Sizes: s.sizes})
 }
 
 // holds checks how many lead blocks slots 0 and 1 hold.
@@ -314,10 +318,68 @@ func TestPromptStandsAtItsStages(t *testing.T) {
 func TestCapacityOfARequest(t *testing.T) {
 	s := newScene(t)
 	s.place(1, a1, prompt)
-	s.actor.Tell(messages.PromptPlaced{Request: 2, Endpoint: a1, Model: "m", Capacity: 2,
+	s.actor.Tell(messages.PromptPlaced{Request: 2, Endpoint: a1, Model: "m",
+		Sizes:  messages.PrefixSizes{Capacity: 2},
 		Blocks: messages.ListOf[uint64](21, 22, 23)})
 	s.holds(prompt, 0, 0)
 	s.holds(messages.ListOf[uint64](21, 22, 23), 2, 0)
 	s.place(3, a1, prompt)
 	s.holds(prompt, 4, 0)
+}
+
+// An index keeps for an endpoint as much as the sizes of a request say, and as its page does at that moment.
+func TestSizesFitTheCacheOfAnEndpoint(t *testing.T) {
+	const tokens = 16
+	long := messages.TakeList(make([]uint64, 0, 400))
+	for i := range 400 {
+		long = messages.TakeList(append(long.Append(nil), uint64(i+1)*0x9e3779b97f4a7c15))
+	}
+	for name, c := range map[string]struct {
+		sizes  messages.PrefixSizes
+		blocks float64 // of the cache; 0 = the page does not say
+		counts int     // tokens of the prompt, as the server counts them; 0 = it has not told
+		want   int     // blocks
+	}{
+		"it says nothing":  {messages.PrefixSizes{Capacity: 30, Tuned: true, Follows: true}, 0, 0, 30},
+		"it is not asked":  {messages.PrefixSizes{Capacity: 30}, 120, 0, 30},
+		"tuned":            {messages.PrefixSizes{Capacity: 30, Tuned: true}, 120, 0, 120},
+		"followed":         {messages.PrefixSizes{Capacity: 30, Tuned: true, Follows: true}, 120, 0, 30},
+		"of few bytes":     {messages.PrefixSizes{Follows: true}, 120, 400 * 128, 15},
+		"of larger blocks": {messages.PrefixSizes{Capacity: 30, BlockTokens: 128}, 0, 0, 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.sizes = c.sizes
+			if c.blocks > 0 {
+				values := endpointstest.Told{attributes.KVBlockTokens: tokens, attributes.KVBlocks: c.blocks}.Values()
+				endpoints.SampleWriter{Endpoint: s.servers.Snapshot().ByID(a1)}.Publish(&endpoints.Sample{Values: values})
+			}
+			for id := messages.RequestID(1); c.counts > 0 && id < 200; id++ {
+				s.place(id, b1, long)
+				s.actor.Tell(messages.PromptServed{Request: id, Endpoint: b1})
+				s.actor.Tell(messages.PromptEnded{Request: id, Prompt: messages.ReportedPrompt{PromptTokens: c.counts}})
+			}
+			s.place(1000, a1, long)
+			if held := s.index.Held(a1.Slot); held != c.want {
+				t.Errorf("%d blocks are held, want %d", held, c.want)
+			}
+		})
+	}
+}
+
+// Of an index that does not follow caches nothing goes that answers show to be lost.
+func TestLossesStayUnlessCachesAreFollowed(t *testing.T) {
+	for _, follows := range []bool{true, false} {
+		a := newAudited(t, server{room: 1 << 20, reports: true}, 20)
+		a.sizes.Follows = follows
+		a.server.holds = nil
+		for i := range 8 {
+			a.asks(i)
+		}
+		all, _ := a.credit()
+		if lost, whole := a.counted("signalbox_prefix_lost_blocks_total") > 0, all == a.talks*(systemBlocks+talkBlocks); lost != follows ||
+			whole == follows {
+			t.Errorf("follows %t: some are lost: %t, credit for all: %t", follows, lost, whole)
+		}
+	}
 }

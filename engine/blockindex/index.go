@@ -43,8 +43,7 @@ type Index struct {
 
 	// The writer alone uses what follows.
 
-	standard int      // capacity unless Resize says another one
-	capacity int      // blocks of each endpoint, at most
+	standard int      // capacity of an endpoint unless Resize says another one
 	slots    []lru    // by slot
 	stamp    uint64   // counts uses; blocks that are used together have the same
 	nodes    []uint32 // buffer of touch: nodes of the prompt's lead blocks
@@ -68,17 +67,24 @@ func NewIndex(capacity int) *Index {
 	if capacity > 0 {
 		x.standard = capacity
 	}
-	x.Resize(0)
 	return x
 }
 
-// Resize has the index keep at most capacity blocks for each endpoint; 0 or less = as many as it was made for. An
-// endpoint that has more loses those used longest ago at its next Enter.
-func (x *Index) Resize(capacity int) {
-	if capacity <= 0 {
-		capacity = x.standard
+// Resize has the index keep at most capacity blocks for an endpoint, until all of them are removed; 0 or less = as many
+// as the index was made for. An endpoint that has more loses those used longest ago at its next Enter.
+func (x *Index) Resize(slot uint32, capacity int) {
+	if slot < MaxSlots {
+		x.reach(slot)
+		x.slots[slot].capacity = max(capacity, 0)
 	}
-	x.capacity = capacity
+}
+
+// capacity returns how many blocks are kept for an endpoint.
+func (x *Index) capacity(l *lru) int {
+	if l.capacity > 0 {
+		return l.capacity
+	}
+	return x.standard
 }
 
 // Entry says what one Enter added, for Withdraw and Refresh: blocks From to To-1 of the prompt.
@@ -96,11 +102,11 @@ func (x *Index) Enter(slot uint32, p Prompt) Entry {
 	}
 	x.reach(slot)
 	l := &x.slots[slot]
-	before := l.bytes()
+	before, capacity := l.bytes(), x.capacity(l)
 	from := x.touch(l, p)
-	to := min(p.Blocks.Len(), x.capacity)
+	to := min(p.Blocks.Len(), capacity)
 	x.warm(l, p, from, to)
-	for l.size > 0 && l.size+to-from > x.capacity { // spares the blocks just touched, for from <= to <= capacity
+	for l.size > 0 && l.size+to-from > capacity { // spares the blocks just touched, for from <= to <= capacity
 		x.forget(slot, l.oldest())
 		x.stats.Evicted++
 	}
@@ -141,7 +147,7 @@ func (x *Index) warm(l *lru, p Prompt, from, to int) {
 		look(key(root, p.Blocks.At(i)))
 	}
 	n := uint32(0)
-	for range min(l.size+to-from-x.capacity, l.size) { // those that will be evicted
+	for range min(l.size+to-from-x.capacity(l), l.size) { // those that will be evicted
 		n = l.nodes[n].prev
 		look(l.nodes[n].key)
 	}
@@ -155,9 +161,11 @@ const staleShare = 16
 // of that request. If the endpoint has used less than a sixteenth of its capacity since, the prompt is still among the
 // most recently used, and Refresh does nothing. It returns the stamp of the last use.
 func (x *Index) Refresh(slot uint32, p Prompt, e Entry) uint64 {
-	if int(slot) < len(x.slots) && x.slots[slot].used-e.Used >= uint64(x.capacity/staleShare) {
-		x.touch(&x.slots[slot], p)
-		return x.stamp
+	if int(slot) < len(x.slots) {
+		if l := &x.slots[slot]; l.used-e.Used >= uint64(x.capacity(l)/staleShare) {
+			x.touch(l, p)
+			return x.stamp
+		}
 	}
 	return e.Stamp
 }
@@ -168,7 +176,7 @@ func (x *Index) touch(l *lru, p Prompt) int {
 	x.stamp++
 	x.nodes = x.nodes[:0]
 	root := p.root()
-	for i := range min(p.Blocks.Len(), x.capacity) {
+	for i := range min(p.Blocks.Len(), x.capacity(l)) {
 		n := l.find(key(root, p.Blocks.At(i)))
 		if n == 0 {
 			break

@@ -305,15 +305,17 @@ func TestResize(t *testing.T) {
 		index.Enter(2, prompts[i])
 	}
 	for _, c := range []struct{ capacity, held int }{{30, 30}, {0, 40}, {1000, 50}, {5, 5}} {
-		index.Resize(c.capacity)
+		index.Resize(1, c.capacity)
 		index.Enter(1, chain(r, nil, 10))
 		if held := index.Held(1); held != c.held {
 			t.Errorf("capacity %d: %d blocks are held, want %d", c.capacity, held, c.held)
 		}
 	}
+	index.Enter(2, chain(r, nil, 10))
 	if index.Held(2) != 100 {
 		t.Errorf("the other endpoint holds %d blocks, want 100", index.Held(2))
 	}
+	index.Resize(2, 5)
 	index.Enter(2, prompts[9])
 	out := make([]int, 3)
 	index.Match(prompts[9], out)

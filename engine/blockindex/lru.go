@@ -6,11 +6,12 @@ package blockindex
 // held, and evicting that block keeps the set closed under prefix: with a block, the endpoint holds all blocks before
 // it.
 type lru struct {
-	nodes   []node   // nodes[0] is the start of a ring: its next is the most and its prev the least recently used
-	free    uint32   // first of the free nodes, a list through next; 0 = none
-	size    int      // keys held
-	used    uint64   // number of uses of keys so far
-	buckets []bucket // a hash table from key to node, with open addressing
+	nodes    []node   // nodes[0] is the start of a ring: its next is the most and its prev the least recently used
+	free     uint32   // first of the free nodes, a list through next; 0 = none
+	size     int      // keys held
+	capacity int      // of keys, at most; 0 = that of the index
+	used     uint64   // number of uses of keys so far
+	buckets  []bucket // a hash table from key to node, with open addressing
 }
 
 // bucket holds the number of a node in its low half, and the low half of the node's key in its high half; 0 = free.

@@ -334,33 +334,38 @@ func (e entries) sizes(parameters *yaml.Node, given *scorers.PrefixCache) {
 			return
 		}
 	}
-	moved := mapping()
 	for _, size := range []string{"autoTune", "blockSize", "blockSizeTokens", "maxPrefixBlocksToMatch",
-		"maxPrefixTokensToMatch"} {
-		if key, value := strictyaml.Take(parameters, []string{size}); value != nil {
-			moved.Content = append(moved.Content, key, value)
+		"maxPrefixTokensToMatch", capacity} {
+		strictyaml.Take(parameters, []string{size})
+	}
+	moved := mapping()
+	move := func(size string, n int) {
+		if n > 0 {
+			moved.Content = append(moved.Content, plain(size), plain(strconv.Itoa(n)))
 		}
 	}
-	if key, value := strictyaml.Take(parameters, []string{capacity}); value != nil &&
-		(index == nil || given.LRUCapacityPerServer > there.LRUCapacityPerServer) {
-		moved.Content = append(moved.Content, key, value)
+	if index == nil {
+		if given.AutoTune != nil {
+			moved.Content = append(moved.Content, plain("autoTune"), plain(strconv.FormatBool(*given.AutoTune)))
+		}
+		move("blockSizeTokens", cmp.Or(given.BlockSizeTokens, given.BlockSize))
+		move("maxPrefixBlocksToMatch", given.MaxPrefixBlocksToMatch)
+		move("maxPrefixTokensToMatch", given.MaxPrefixTokensToMatch)
+		if given.BoundsBlocks() {
+			moved.Content = append(moved.Content, plain("maxPrefixTokensToMatch"), plain("0"))
+		}
+	}
+	if index == nil || given.LRUCapacityPerServer > there.LRUCapacityPerServer {
+		move(capacity, given.LRUCapacityPerServer)
 	}
 	switch {
 	case len(moved.Content) == 0:
-		return
-	case !read(construct(producer), moved): // a size that has no effect at the scorer, and that the producer refuses
-		parameters.Content = append(parameters.Content, moved.Content...)
-		return
 	case index == nil:
 		e.add(producer, moved)
-		return
-	}
-	for i := 0; i < len(moved.Content); i += 2 {
-		at := []string{"parameters", moved.Content[i].Value}
-		if at[1] == capacity {
-			strictyaml.Take(index, at)
-		}
-		strictyaml.Put(index, at, moved.Content[i], moved.Content[i+1])
+	default:
+		at := []string{"parameters", capacity}
+		strictyaml.Take(index, at)
+		strictyaml.Put(index, at, moved.Content[0], moved.Content[1])
 	}
 }
 

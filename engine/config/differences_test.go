@@ -125,7 +125,7 @@ var knownErrors = []struct{ what, says, shown string }{
 		"test/reference/config_test.go TestConfigurations/a source of another name"},
 	{"a capacity that is fixed at first", "the largest of a file holds",
 		"engine/blockindex/index_test.go TestResize"},
-	{"the index after a restart", "The prefix index is audited",
+	{"the index after a restart", "A prefix index that follows caches is audited",
 		"actors/prefix/audit_test.go TestLostCacheIsNoticedWithin20Answers"},
 	{"a limit of time for each request", "`x-llm-d-inference-ttl`",
 		"adapters/extproc/headers_test.go TestClientLimits"},

@@ -26,7 +26,7 @@ type loader struct {
 	defaulted map[string]*instance // policies of flowControl that stand for those that it does not name, by type
 	gated     bool                 // the feature gate flowControl is on
 	older     older                // that of the document
-	blocks    int                  // of the prefix index for each server, the most that a plugin asks for; 0 = none
+	index     prefixIndex
 	binding   attributes.Binding
 	config    *Config
 	from      origins
@@ -95,7 +95,7 @@ func (l *loader) load(root *yaml.Node) {
 	l.leaveToGate(profiles)
 	l.config.Plan = schedule.NewPlan(profiles, l.bind(), handler, l.defaults.Stale)
 	l.config.Plan.Serve(points...)
-	l.config.Plan.KeepPrefixes(l.blocks)
+	l.keepPrefixes()
 	l.countOutput()
 	if x := l.from.handler; x != nil {
 		l.config.Plan.LabelHandler(schedule.HandlerLabels{Type: x.typ, Name: x.name})

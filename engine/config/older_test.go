@@ -54,9 +54,7 @@ plugins:
 ` + twoStages("prefill-filter", "decode-filter", "prefix-cache-scorer"), `
 plugins[0].parameters.lruCapacityPerServer: deprecated, write it at an approx-prefix-cache-producer
 plugins[0].parameters.hashBlockSize: has no effect
-plugins[0].parameters.maxPrefixBlocksToMatch: has no effect
-plugins[3].type: pd-profile-handler is deprecated, write disagg-profile-handler`, `
-plugins[4].parameters.maxPrefixBlocksToMatch: has no effect`},
+plugins[3].type: pd-profile-handler is deprecated, write disagg-profile-handler`, ``},
 	"a decider, labels and a sidecar's port": {oldestHead + `
 featureGates: [prepareDataPlugins]
 plugins:
@@ -69,13 +67,10 @@ plugins:
 featureGates[0]: prepareDataPlugins has no effect, leave it out
 plugins[0].type: by-label is deprecated, write label-selector-filter
 plugins[1].type: by-label is deprecated, write label-selector-filter
-plugins[2].parameters.autoTune: has no effect
-plugins[2].parameters.blockSize: has no effect
 plugins[4].type: pd-profile-handler is deprecated, write disagg-profile-handler`, `
 plugins[1].type: by-label is deprecated, write label-selector-filter
 plugins[4].type: pd-profile-handler is deprecated, write disagg-profile-handler
-plugins[5].parameters.autoTune: has no effect
-plugins[5].parameters.blockSize: has no effect`},
+plugins[5].parameters.blockSizeTokens: got 5, which counts as 64, the least`},
 	"the first names": {oldestHead + `
 plugins:
 - {type: prefix-cache, parameters: {lruCapacityPerServer: 500}}

@@ -423,24 +423,29 @@ type VertexAIParser struct{}
 // effect.
 type PassthroughParser struct{}
 
-// ApproxPrefixCache is the index of the prompt blocks that each server was sent. Blocks are 256 bytes of prompt, about
-// 64 tokens; the memory for each server is bounded by the index itself.
+// ApproxPrefixCache is the index of the prompt blocks that each server was sent. All plugins share one, of blocks of 64
+// tokens at 4 bytes a token. Of several in a file the first one's sizes hold, and the largest capacity.
 type ApproxPrefixCache struct {
-	// AutoTune takes block size and capacity from the server's metrics. Blocks have one size here, and
-	// lruCapacityPerServer holds either way.
-	AutoTune bool `json:"autoTune" effect:"warning"`
-	// BlockSizeTokens is the size of a block.
-	BlockSizeTokens int `json:"blockSizeTokens" effect:"warning"`
+	// AutoTune has what the metrics page of a server says of its cache go before blockSizeTokens and
+	// lruCapacityPerServer: the tokens of a block, and how many blocks there are. The index then has as many blocks,
+	// of 64 tokens or more each, which is more than a cache holds whose blocks are smaller.
+	AutoTune bool `json:"autoTune"`
+	// BlockSizeTokens is how many tokens a block has, in which prompts are compared; less than 64 counts as 64.
+	BlockSizeTokens int `json:"blockSizeTokens"`
 	// BlockSize is the older name of blockSizeTokens.
-	BlockSize int `json:"blockSize" effect:"warning"`
-	// MaxPrefixBlocksToMatch bounds the blocks of one prompt.
-	MaxPrefixBlocksToMatch int `json:"maxPrefixBlocksToMatch" effect:"warning"`
-	// MaxPrefixTokensToMatch bounds the tokens of one prompt.
-	MaxPrefixTokensToMatch int `json:"maxPrefixTokensToMatch" effect:"warning"`
+	BlockSize *int `json:"blockSize" older:"blockSizeTokens"`
+	// MaxPrefixBlocksToMatch bounds the blocks of one prompt that count, if maxPrefixTokensToMatch is 0; 0 = all of the
+	// first 2 MiB.
+	MaxPrefixBlocksToMatch int `json:"maxPrefixBlocksToMatch"`
+	// MaxPrefixTokensToMatch bounds the tokens of one prompt that count; 0 = maxPrefixBlocksToMatch does.
+	MaxPrefixTokensToMatch int `json:"maxPrefixTokensToMatch"`
 	// LRUCapacityPerServer bounds the blocks of one server; 0 = 31250. Above 1048576 it counts as that, with a warning.
-	// Of several plugins the largest bound holds, since all share one index. Of a server at its bound, blocks used
-	// longest ago are forgotten.
+	// Of a server at its bound, blocks used longest ago are forgotten.
 	LRUCapacityPerServer int `json:"lruCapacityPerServer"`
+	// FollowCaches has the index hold what the caches of servers hold: as much as their pages tell, by the bytes of a
+	// token that answers teach for each model, and without what the cached tokens of answers show to be lost. So it is
+	// without a configuration file. Otherwise a server is taken for the home of a prompt longer than its cache holds it.
+	FollowCaches bool `json:"followCaches"`
 }
 
 // Validate returns which parameters are out of range.
@@ -450,7 +455,7 @@ func (p *ApproxPrefixCache) Validate() error {
 		name string
 		got  int
 	}{
-		{"blockSizeTokens", p.BlockSizeTokens}, {"blockSize", p.BlockSize},
+		{"blockSizeTokens", p.BlockSizeTokens},
 		{"maxPrefixBlocksToMatch", p.MaxPrefixBlocksToMatch},
 		{"maxPrefixTokensToMatch", p.MaxPrefixTokensToMatch}, {"lruCapacityPerServer", p.LRUCapacityPerServer},
 	} {
@@ -460,9 +465,6 @@ func (p *ApproxPrefixCache) Validate() error {
 	}
 	return errors.Join(errs...)
 }
-
-// mostPrefixBlocks is how many blocks of 256 bytes a server can be told to have: some 60 MB of the index.
-const mostPrefixBlocks = 1 << 20
 
 // InflightLoad counts for each server the requests that were sent there and have not ended, and the tokens that are to
 // be computed of their prompts: those that the server did not hold at the pick, until the first token comes, or until

@@ -1,39 +1,76 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
+
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
-// The prefix index keeps as many blocks as the plugin says that says most.
-func TestLRUCapacityIsInForce(t *testing.T) {
-	const plugin = "- {type: approx-prefix-cache-producer, name: %s, parameters: {lruCapacityPerServer: %d}}\n"
+// Sizes of the prefix index are those of the first plugin that has them, with the largest capacity of all.
+func TestSizesOfTheIndexAreInForce(t *testing.T) {
+	const long = 1 << 14
+	const plugin = "- {type: approx-prefix-cache-producer, name: %s, parameters: {%s}}\n"
+	const scorer = "- {type: prefix-cache-scorer, parameters: {%s}}\n"
+	standard := messages.PrefixSizes{Capacity: 31250, BlockTokens: 16, Tuned: true}
+	keeping := func(blocks int) messages.PrefixSizes {
+		return messages.PrefixSizes{Capacity: blocks, BlockTokens: 16, Tuned: true}
+	}
 	for name, c := range map[string]struct {
 		plugins string
-		want    int
+		want    messages.PrefixSizes
+		most    int
 	}{
-		"no plugin":    {"- type: queue-scorer\n", 0},
-		"the default":  {"- type: approx-prefix-cache-producer\n", 31250},
-		"one":          {fmt.Sprintf(plugin, "a", 5), 5},
-		"as ours has":  {fmt.Sprintf(plugin, "a", 0), 0},
-		"two of them":  {fmt.Sprintf(plugin, "a", 700) + fmt.Sprintf(plugin, "b", 600), 700},
-		"the greatest": {fmt.Sprintf(plugin, "a", 1<<20), 1 << 20},
-		"too great":    {fmt.Sprintf(plugin, "a", 4_000_000), 1 << 20},
+		"no plugin":   {"- type: queue-scorer\n", standard, 2048},
+		"the default": {"- type: approx-prefix-cache-producer\n", standard, 2048},
+		"a capacity":  {fmt.Sprintf(plugin, "a", "lruCapacityPerServer: 5"), keeping(5), 2048},
+		"as ours has": {fmt.Sprintf(plugin, "a", "lruCapacityPerServer: 0"), keeping(0), 2048},
+		"two of them": {
+			fmt.Sprintf(plugin, "a", "lruCapacityPerServer: 600") +
+				fmt.Sprintf(plugin, "b", "lruCapacityPerServer: 700, blockSizeTokens: 128"), keeping(700), 2048,
+		},
+		"the greatest": {fmt.Sprintf(plugin, "a", "lruCapacityPerServer: 1048576"), keeping(1 << 20), 2048},
+		"too great":    {fmt.Sprintf(plugin, "a", "lruCapacityPerServer: 4000000"), keeping(1 << 20), 2048},
+		"not tuned": {
+			fmt.Sprintf(plugin, "a", "autoTune: false, blockSizeTokens: 256, maxPrefixTokensToMatch: 0"),
+			messages.PrefixSizes{Capacity: 31250, BlockTokens: 256}, 8192,
+		},
+		"the older name": {
+			fmt.Sprintf(plugin, "a", "blockSize: 128"),
+			messages.PrefixSizes{Capacity: 31250, BlockTokens: 128, Tuned: true}, 2048,
+		},
+		"few tokens": {fmt.Sprintf(plugin, "a", "maxPrefixTokensToMatch: 6400"), standard, 100},
+		"all blocks": {fmt.Sprintf(plugin, "a", "maxPrefixTokensToMatch: 0, maxPrefixBlocksToMatch: 0"), standard, 0},
+		"caches": {
+			fmt.Sprintf(plugin, "a", "followCaches: true"),
+			messages.PrefixSizes{Capacity: 31250, BlockTokens: 16, Tuned: true, Follows: true}, 2048,
+		},
 		"of a scorer, as older files have it": {
-			"- {type: prefix-cache-scorer, parameters: {lruCapacityPerServer: 900}}\n" +
-				fmt.Sprintf(plugin, "a", 700), 900,
+			fmt.Sprintf(scorer, "lruCapacityPerServer: 900") + fmt.Sprintf(plugin, "a", "lruCapacityPerServer: 700"),
+			keeping(900), 2048,
 		},
-		"too great at a scorer": {
-			"- {type: prefix-cache-scorer, parameters: {lruCapacityPerServer: 4000000}}\n", 1 << 20,
+		"of a scorer alone": {
+			fmt.Sprintf(scorer, "autoTune: false, blockSizeTokens: 128, maxPrefixBlocksToMatch: 10, lruCapacityPerServer: 9"),
+			messages.PrefixSizes{Capacity: 9, BlockTokens: 128}, 20,
 		},
+		"too great at a scorer": {fmt.Sprintf(scorer, "lruCapacityPerServer: 4000000"), keeping(1 << 20), 2048},
 	} {
 		got, err := Load([]byte(head+"plugins:\n"+c.plugins), three)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if blocks := got.Plan.PrefixBlocks(); blocks != c.want {
-			t.Errorf("%s: %d blocks for each server, want %d", name, blocks, c.want)
+		blocks := got.Plan.Counted(messages.TakeList(make([]uint64, long))).Len()
+		if sizes := got.Plan.Prefixes(); sizes != c.want || blocks != cmp.Or(c.most, long) {
+			t.Errorf("%s: %+v, and %d blocks of a prompt; want %+v and %d", name, sizes, blocks, c.want, c.most)
 		}
+	}
+	without, err := Default(three)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !without.Plan.Prefixes().Follows {
+		t.Error("without a file the index does not follow caches")
 	}
 }

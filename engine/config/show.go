@@ -160,23 +160,23 @@ func (s *shower) plugins() *yaml.Node {
 	return list
 }
 
-// keeping returns the producer of the prefix index if the file has none and names a capacity elsewhere. Producers that
-// it has get the capacity that holds for all.
+// keeping returns the producer of the prefix index if the file has none and names sizes elsewhere. Producers that it has
+// get the sizes that hold for all.
 func (s *shower) keeping(all []*instance) []*instance {
-	if s.blocks == 0 {
+	if !s.index.named() {
 		return nil
 	}
-	found := false
+	of, found := s.index.inForce(), false
 	for _, x := range all {
 		if p, ok := x.plugin.(*ApproxPrefixCache); ok {
-			p.LRUCapacityPerServer, found = s.blocks, true
+			*p, found = of, true
 		}
 	}
 	if found {
 		return nil
 	}
 	x := s.oneOf(prefixProducer)
-	x.plugin.(*ApproxPrefixCache).LRUCapacityPerServer = s.blocks
+	*x.plugin.(*ApproxPrefixCache) = of
 	return []*instance{x}
 }
 

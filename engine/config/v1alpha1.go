@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/detectors"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
@@ -248,23 +249,21 @@ func parameterAt(plugin reflect.Value, path string) reflect.Value {
 func (l *loader) settle(x *instance) {
 	switch p := x.plugin.(type) {
 	case *scorers.PrefixCache:
-		l.blocks = max(l.blocks, l.capped(x.path+".parameters.lruCapacityPerServer", p.LRUCapacityPerServer))
+		l.index.blocks = max(l.index.blocks, l.capped(x.path+".parameters.lruCapacityPerServer", p.LRUCapacityPerServer))
+		l.index.add(x.path, p.PrefixCacheOlderNames)
 		p.PrefixCacheOlderNames = scorers.PrefixCacheOlderNames{}
 	case *OpenAIParser:
 		l.config.SetsPriority = l.config.SetsPriority || p.PropagatePriority
 		p.PropagatePriority = false
 	case *ApproxPrefixCache:
 		p.LRUCapacityPerServer = l.capped(x.path+".parameters.lruCapacityPerServer", p.LRUCapacityPerServer)
-		l.blocks = max(l.blocks, p.LRUCapacityPerServer)
+		l.index.blocks = max(l.index.blocks, p.LRUCapacityPerServer)
+		l.index.sizes = append(l.index.sizes, p)
+		if n, standard := p.BlockSizeTokens, construct(prefixProducer).(*ApproxPrefixCache).BlockSizeTokens; n > 0 && n != standard &&
+			n < blockindex.BlockTokens {
+			l.Warn(x.path+".parameters.blockSizeTokens", "got %d, which counts as %d, the least", n, blockindex.BlockTokens)
+		}
 	}
-}
-
-// capped bounds how many blocks of a server the index keeps.
-func (l *loader) capped(path string, blocks int) int {
-	if blocks > mostPrefixBlocks {
-		l.Warn(path, "got %d, which counts as %d, the most", blocks, mostPrefixBlocks)
-	}
-	return min(blocks, mostPrefixBlocks)
 }
 
 // nameDecider has a pd-profile-handler that names no decider ask the one that files of its time had under this name.

@@ -164,7 +164,7 @@ var hardToConvert = []string{
 		"- {type: prefix-cache-scorer, name: b, parameters: {lruCapacityPerServer: 0xc350, blockSize: 7}}\n" +
 		"- {type: approx-prefix-cache-producer}" + oneProfile("b"),
 	head + "plugins:\n- {type: prefix-cache-scorer, parameters: {lruCapacityPerServer: 100}}\n" +
-		"- {type: prefix-cache-scorer, name: b, parameters: {lruCapacityPerServer: 500, blockSize: -7}}" +
+		"- {type: prefix-cache-scorer, name: b, parameters: {lruCapacityPerServer: 500, blockSize: 70}}" +
 		oneProfile("b"),
 	head + "plugins:\n- {type: queue-scorer, name: approx-prefix-cache-producer}\n" +
 		"- {type: prefix-cache-scorer, parameters: {lruCapacityPerServer: 100}}" + oneProfile("prefix-cache-scorer"),
@@ -259,7 +259,7 @@ func asSelector(x *filters.ByLabel) *filters.LabelSelector {
 
 // capacityOf returns how many blocks of an endpoint the prefix index keeps.
 func capacityOf(c *Config) int {
-	if n := c.Plan.PrefixBlocks(); n > 0 {
+	if n := c.Plan.Prefixes().Capacity; n > 0 {
 		return n
 	}
 	return blockindex.DefaultCapacity

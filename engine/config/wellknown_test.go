@@ -76,8 +76,6 @@ schedulingProfiles:
   - {pluginRef: of-gpu}
   - {pluginRef: of-cpu}
 `, []string{
-		"parameters.autoTune: has no effect",
-		"parameters.maxPrefixBlocksToMatch: has no effect",
 		"parameters.lruCapacityPerServer: got 4000000, which counts as 1048576, the most",
 	}},
 	"two producers": {`

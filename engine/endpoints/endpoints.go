@@ -110,6 +110,22 @@ func (s *Sample) Fresh(now time.Time, threshold time.Duration) bool {
 // Asleep reports whether the page says that an engine of the server sleeps, so that requests wait there until it wakes.
 func (s *Sample) Asleep() bool { return s != nil && s.BuiltIn(attributes.Asleep) > 0 }
 
+// Cache returns what the page says of the server's cache.
+func (s *Sample) Cache() (size messages.CacheSize) {
+	if s == nil {
+		return size
+	}
+	for _, number := range []struct {
+		of *int
+		is float64
+	}{{&size.Blocks, s.BuiltIn(attributes.KVBlocks)}, {&size.BlockTokens, s.BuiltIn(attributes.KVBlockTokens)}} {
+		if number.is > 0 { // it may be NaN
+			*number.of = int(min(number.is, math.MaxInt32))
+		}
+	}
+	return size
+}
+
 // tellsWork reports whether the sample says how many requests run and wait.
 func (s *Sample) tellsWork() bool {
 	return s != nil && !math.IsNaN(s.BuiltIn(attributes.WaitingRequests)+s.BuiltIn(attributes.RunningRequests))

@@ -21,7 +21,8 @@ type Plan struct {
 	points   points
 	stale    time.Duration
 
-	prefixBlocks int // that the prefix index keeps for each endpoint; 0 = its default
+	prefixes   messages.PrefixSizes
+	mostPrefix int // blocks of a prompt that count; 0 = all
 
 	fills    *fills
 	observer Observer // of its steps
@@ -121,11 +122,22 @@ func (p *Plan) HaveWait(by Detector, step Step) {
 // Gated reports whether requests wait that find no room.
 func (p *Plan) Gated() bool { return p.points.gate.plugin != nil }
 
-// KeepPrefixes has the prefix index keep so many blocks of prompts for each endpoint; 0 = its default.
-func (p *Plan) KeepPrefixes(blocks int) { p.prefixBlocks = blocks }
+// KeepPrefixes sets how much of prompts the prefix index keeps, and how many blocks of one prompt count at most; 0 = all
+// that are hashed. It is called before the plan runs.
+func (p *Plan) KeepPrefixes(sizes messages.PrefixSizes, most int) {
+	p.prefixes, p.mostPrefix = sizes, most
+}
 
-// PrefixBlocks returns how many blocks of prompts the prefix index keeps for each endpoint; 0 = its default.
-func (p *Plan) PrefixBlocks() int { return p.prefixBlocks }
+// Prefixes returns how much of prompts the prefix index keeps.
+func (p *Plan) Prefixes() messages.PrefixSizes { return p.prefixes }
+
+// Counted returns the blocks of a prompt that count.
+func (p *Plan) Counted(blocks messages.List[uint64]) messages.List[uint64] {
+	if p.mostPrefix > 0 {
+		return blocks.First(p.mostPrefix)
+	}
+	return blocks
+}
 
 // Bounds returns what the load of an endpoint never exceeds with a request that has this ceiling.
 func (p *Plan) Bounds(ceiling float64) endpoints.Room {

@@ -107,7 +107,7 @@ func (s *Scheduler) schedule(
 ) {
 	req := s.course.request
 	s.view.gather(p, req, snap, now)
-	s.view.match(req, snap.Slots(), s.tools.Matcher)
+	s.view.match(req, snap.Slots(), s.tools.Matcher, p.prefixes)
 	out.Decision, out.PrefixBlocks = s.begin(p, snap), -1
 	switch {
 	case len(snap.Endpoints) == 0:
@@ -372,7 +372,7 @@ func NewSurvey(p *Plan, snap *endpoints.Snapshot, clock Clock, now time.Time) *S
 	var none messages.Request
 	s.run.view, s.run.tools, s.run.observer = &s.view, &Tools{Clock: clock}, unheard{}
 	s.view.gather(p, &none, snap, now)
-	s.view.match(&none, snap.Slots(), nil)
+	s.view.match(&none, snap.Slots(), nil, messages.PrefixSizes{})
 	s.run.reset()
 	s.run.in = Input{request: &none, run: &s.run, now: now, candidates: Candidates{s.view.all, s.run.place}}
 	return s

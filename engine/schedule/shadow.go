@@ -72,7 +72,7 @@ func (s *Scheduler) Reach(
 	s.course.request, s.course.values = req, make([]any, p.Layout().Privates())
 	defer s.forget()
 	s.view.gather(p, req, snap, now)
-	s.view.match(req, snap.Slots(), s.tools.Matcher)
+	s.view.match(req, snap.Slots(), s.tools.Matcher, p.prefixes)
 	d := s.begin(p, snap)
 	if len(s.view.all) == 0 {
 		return 0, Refusal{}

@@ -143,8 +143,9 @@ func (v *view) put(at int, e *endpoints.Endpoint) {
 	v.resample(at, nil)
 }
 
-// match notes how many lead blocks of the prompt each endpoint holds.
-func (v *view) match(req *messages.Request, slots int, m Matcher) {
+// match notes how many lead blocks of the prompt each endpoint holds, in whole blocks of the first endpoint's cache if
+// sizes are tuned by it.
+func (v *view) match(req *messages.Request, slots int, m Matcher, sizes messages.PrefixSizes) {
 	if len(v.fills.prompts.prefix) == 0 {
 		return
 	}
@@ -153,11 +154,23 @@ func (v *view) match(req *messages.Request, slots int, m Matcher) {
 	if len(v.all) > 0 && m != nil && req.Blocks.Len() > 0 {
 		v.matched = true
 		m.Match(blockindex.Prompt{Model: req.Model, Salt: req.Salt, Blocks: req.Blocks}, v.matches)
+		if sizes.Tuned || sizes.BlockTokens > blockindex.BlockTokens {
+			v.inUnits(req.Blocks.Len(), blockindex.Unit(sizes, v.known[0].sample.Cache()))
+		}
 	}
 	for _, slot := range v.fills.prompts.prefix {
 		column := v.numbers.columns[slot]
 		for i := range v.all {
 			column[i] = float64(v.matches[v.slots[i]])
+		}
+	}
+}
+
+// inUnits leaves of what endpoints hold of a prompt of so many blocks what is whole units of so many tokens.
+func (v *view) inUnits(prompt, tokens int) {
+	if tokens > blockindex.BlockTokens {
+		for i, held := range v.matches {
+			v.matches[i] = blockindex.Whole(held, prompt, tokens)
 		}
 	}
 }

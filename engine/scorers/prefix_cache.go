@@ -47,20 +47,25 @@ type PrefixCacheOlderNames struct {
 	MaxModelLen *int `json:"maxModelLen" older:"matchLengthScaleTokens"`
 	// Mode is approximate; cache_tracking, which knows by KV events over ZMQ what servers hold, is refused.
 	Mode string `json:"mode"`
-	// AutoTune stood here for that of approx-prefix-cache-producer.
-	AutoTune *bool `json:"autoTune" effect:"warning"`
+	// AutoTune stands here for that of approx-prefix-cache-producer.
+	AutoTune *bool `json:"autoTune"`
 	// HashBlockSize was the size of a block in bytes.
 	HashBlockSize int `json:"hashBlockSize" effect:"warning"`
-	// BlockSize stood here for that of approx-prefix-cache-producer.
-	BlockSize int `json:"blockSize" effect:"warning"`
-	// BlockSizeTokens stood here for that of approx-prefix-cache-producer.
-	BlockSizeTokens int `json:"blockSizeTokens" effect:"warning"`
-	// MaxPrefixBlocksToMatch stood here for that of approx-prefix-cache-producer.
-	MaxPrefixBlocksToMatch int `json:"maxPrefixBlocksToMatch" effect:"warning"`
-	// MaxPrefixTokensToMatch stood here for that of approx-prefix-cache-producer.
-	MaxPrefixTokensToMatch int `json:"maxPrefixTokensToMatch" effect:"warning"`
+	// BlockSize stands here for that of approx-prefix-cache-producer.
+	BlockSize int `json:"blockSize"`
+	// BlockSizeTokens stands here for that of approx-prefix-cache-producer.
+	BlockSizeTokens int `json:"blockSizeTokens"`
+	// MaxPrefixBlocksToMatch stands here for that of approx-prefix-cache-producer.
+	MaxPrefixBlocksToMatch int `json:"maxPrefixBlocksToMatch"`
+	// MaxPrefixTokensToMatch stands here for that of approx-prefix-cache-producer.
+	MaxPrefixTokensToMatch int `json:"maxPrefixTokensToMatch"`
 	// LRUCapacityPerServer stands here for that of approx-prefix-cache-producer.
 	LRUCapacityPerServer int `json:"lruCapacityPerServer"`
+}
+
+// BoundsBlocks reports whether a prompt is bounded by blocks, before which a bound in tokens goes.
+func (n *PrefixCacheOlderNames) BoundsBlocks() bool {
+	return n.MaxPrefixBlocksToMatch > 0 && n.MaxPrefixTokensToMatch == 0
 }
 
 // Adapt says where the capacity stands now.
@@ -83,8 +88,17 @@ func (s *PrefixCache) Validate() error {
 	default:
 		errs = append(errs, fmt.Errorf("mode: got %q, want approximate", clip.Value(s.Mode)))
 	}
-	if s.LRUCapacityPerServer < 0 {
-		errs = append(errs, fmt.Errorf("lruCapacityPerServer: got %d, want 0 or more", s.LRUCapacityPerServer))
+	for _, size := range []struct {
+		name string
+		got  int
+	}{
+		{"blockSize", s.BlockSize}, {"blockSizeTokens", s.BlockSizeTokens},
+		{"maxPrefixBlocksToMatch", s.MaxPrefixBlocksToMatch}, {"maxPrefixTokensToMatch", s.MaxPrefixTokensToMatch},
+		{"lruCapacityPerServer", s.LRUCapacityPerServer},
+	} {
+		if size.got < 0 {
+			errs = append(errs, fmt.Errorf("%s: got %d, want 0 or more", size.name, size.got))
+		}
 	}
 	if !(s.MatchLengthWeight >= 0 && s.MatchLengthWeight <= 1) {
 		errs = append(errs, fmt.Errorf("matchLengthWeight: got %v, want 0 to 1", s.MatchLengthWeight))
