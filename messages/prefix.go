@@ -35,9 +35,6 @@ type PrefixSizes struct {
 	Follows     bool // the index holds what an endpoint's cache does: as much, and nothing that answers show to be lost
 }
 
-// CacheSize is what the page of an endpoint says of its cache. The zero CacheSize says nothing.
-type CacheSize struct{ Blocks, BlockTokens int }
-
 // PromptServed confirms a prompt's blocks at the stages and at the endpoint that serves the request,
 // or moves them there.
 //

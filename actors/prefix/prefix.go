@@ -195,9 +195,9 @@ func (p *Prefix) drop(of *placement, v verdict, used uint64) (blocks int) {
 }
 
 // cacheOf returns what an endpoint says of its own cache; nil = it is gone.
-func cacheOf(e *endpoints.Endpoint) messages.CacheSize {
+func cacheOf(e *endpoints.Endpoint) blockindex.CacheSize {
 	if e == nil {
-		return messages.CacheSize{}
+		return blockindex.CacheSize{}
 	}
 	return e.Sample().Cache()
 }

@@ -5,12 +5,18 @@ import "github.com/signalbox-epp/signalbox/messages"
 // MaxCapacity is how many blocks the index keeps for an endpoint, whatever is asked for: some 60 MB of it.
 const MaxCapacity = 1 << 20
 
+// CacheSize is what the page of an endpoint says of its cache; 0 = it does not say.
+type CacheSize struct {
+	Blocks      int
+	BlockTokens int // of each
+}
+
 // firstBytesPerToken is how many bytes of a prompt a token has until answers tell.
 const firstBytesPerToken = 4.0
 
 // Unit returns how many tokens the blocks have by which prompts are compared. own is what the page of an endpoint says
 // of its cache.
-func Unit(s messages.PrefixSizes, own messages.CacheSize) int {
+func Unit(s messages.PrefixSizes, own CacheSize) int {
 	if s.Tuned && own.BlockTokens > 0 {
 		return max(own.BlockTokens, BlockTokens)
 	}
@@ -18,7 +24,7 @@ func Unit(s messages.PrefixSizes, own messages.CacheSize) int {
 }
 
 // Kept returns how many blocks the index keeps for an endpoint; 0 = its default. A token has so many bytes of prompt.
-func Kept(s messages.PrefixSizes, own messages.CacheSize, bytesPerToken float64) int {
+func Kept(s messages.PrefixSizes, own CacheSize, bytesPerToken float64) int {
 	blocks := float64(s.Capacity) * float64(Unit(s, own)) / BlockTokens
 	switch {
 	case s.Follows && own.Blocks > 0 && own.BlockTokens > 0:

@@ -69,7 +69,7 @@ func (l *loader) keepPrefixes() {
 	sizes := messages.PrefixSizes{
 		Capacity: of.LRUCapacityPerServer, BlockTokens: of.BlockSizeTokens, Tuned: of.AutoTune, Follows: of.FollowCaches,
 	}
-	most := of.MaxPrefixBlocksToMatch * blockindex.Unit(sizes, messages.CacheSize{})
+	most := of.MaxPrefixBlocksToMatch * blockindex.Unit(sizes, blockindex.CacheSize{})
 	if of.MaxPrefixTokensToMatch > 0 {
 		most = of.MaxPrefixTokensToMatch
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	learned "github.com/signalbox-epp/signalbox/engine/window"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -111,7 +112,7 @@ func (s *Sample) Fresh(now time.Time, threshold time.Duration) bool {
 func (s *Sample) Asleep() bool { return s != nil && s.BuiltIn(attributes.Asleep) > 0 }
 
 // Cache returns what the page says of the server's cache.
-func (s *Sample) Cache() (size messages.CacheSize) {
+func (s *Sample) Cache() (size blockindex.CacheSize) {
 	if s == nil {
 		return size
 	}

@@ -27,12 +27,16 @@ var (
 	}
 )
 
-// wanted returns what of the built-in attributes is read of metrics pages. The prefix index must hear of restarts,
-// which only these pages tell, though it needs no load, and no pick goes to an engine that sleeps.
+// wanted returns what of the built-in attributes is read of metrics pages. The prefix index must hear of restarts, and
+// of the sizes of caches, which only these pages tell, though it needs no load, and no pick goes to an engine that
+// sleeps.
 func wanted(cfg *config.Config) []attributes.Attribute {
 	layout, all := cfg.Plan.Layout(), []attributes.Attribute{attributes.StartTime, attributes.Asleep}
-	if layout.Reads(attributes.QueuedRequests) || layout.Reads(load...) {
+	switch sizes := cfg.Plan.Prefixes(); {
+	case layout.Reads(attributes.QueuedRequests) || layout.Reads(load...):
 		all = append(all, load...)
+	case layout.Reads(attributes.PrefixBlocks) && (sizes.Tuned || sizes.Follows):
+		all = append(all, attributes.KVBlockTokens, attributes.KVBlocks)
 	}
 	if layout.Reads(adapters...) {
 		all = append(all, adapters...)

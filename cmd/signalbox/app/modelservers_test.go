@@ -210,14 +210,16 @@ plugins:
 // The prefix index must forget a server that restarts, also when no plugin reads load.
 func TestRestartIsNoticedWhereOnlyPrefixesAreRead(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	page := newPageServer(t, "/metrics", "process_start_time_seconds 1000\nvllm:num_requests_waiting 3\n",
+	page := newPageServer(t, "/metrics", "process_start_time_seconds 1000\nvllm:num_requests_waiting 3\n"+
+		`vllm:cache_config_info{block_size="16",num_gpu_blocks="500"} 1`+"\n",
 		httptest.NewServer)
 	at := fmt.Sprintf(`{name: a, address: 127.0.0.1, port: "%s"}`, page.port())
 	tr, end := treeOver(t, io.Discard, at, "--config-text", fmt.Sprintf(onlyText, "prefix-cache-scorer"))
 	defer end()
 	first := tr.until(t, "a sample", func(e *endpoints.Endpoint) bool { return e.Sample() != nil })
-	if s := first.Sample(); s.BuiltIn(attributes.StartTime) != 1000 || len(s.Numbers) != 1 {
-		t.Errorf("sample %+v, want the start at 1000 and no load, which no plugin reads", s)
+	if s := first.Sample(); s.BuiltIn(attributes.StartTime) != 1000 || s.BuiltIn(attributes.KVBlocks) != 500 ||
+		s.BuiltIn(attributes.KVBlockTokens) != 16 || len(s.Numbers) != 3 {
+		t.Errorf("sample %+v, want the start at 1000, the cache's size, and no load, which no plugin reads", s)
 	}
 	tr.request(t, 1, 200)
 	tr.held(t, first, 1)
