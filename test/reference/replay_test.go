@@ -47,7 +47,7 @@ func (r *replay) next(before time.Time, bounded bool) (d due, ok bool) {
 
 // Of a trace, this is how it is played. Contexts of agents are of an eighth of their length.
 const (
-	offered       = 0.9 // of what servers compute, by an open loop, if they had nothing cached
+	offered       = 0.6 // of what servers compute, by an open loop, if they had nothing cached
 	clients       = 64  // of a closed loop
 	requestTokens = 512 // of a block of a request
 	agentTokens   = 8   // of a block of a session, which has 64

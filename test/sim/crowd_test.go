@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -68,7 +69,8 @@ func (c *crowd) newClient(id messages.RequestID) *client {
 		},
 	}
 	one.line.configuration = c.configurations
-	one.line.tokens = one.request.PromptTokens
+	const block = blockindex.BlockTokens // of which a part counts as one where the prefix index is asked
+	one.line.tokens = (one.request.PromptTokens + block - 1) / block * block
 	if c.faults.off {
 		return one
 	}
