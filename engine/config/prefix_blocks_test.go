@@ -3,8 +3,10 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -72,5 +74,23 @@ func TestSizesOfTheIndexAreInForce(t *testing.T) {
 	}
 	if !without.Plan.Prefixes().Follows {
 		t.Error("without a file the index does not follow caches")
+	}
+}
+
+// The prefix index is asked where a plugin reads it, and where a file has a producer of it.
+func TestIndexOfAFileIsAsked(t *testing.T) {
+	for plugins, want := range map[string]bool{
+		"- type: token-load-scorer\n":                                       false,
+		"- type: token-load-scorer\n- type: approx-prefix-cache-producer\n": true,
+		"- type: prefix-cache-scorer\n":                                     true,
+	} {
+		got, err := Load([]byte(head+"plugins:\n"+plugins+
+			"schedulingProfiles: [{name: p, plugins: [{pluginRef: "+strings.Fields(plugins)[2]+"}]}]\n"), three)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if asked := got.Plan.Layout().Reads(attributes.PrefixBlocks); asked != want {
+			t.Errorf("%q: the index is asked: %t, want %t", plugins, asked, want)
+		}
 	}
 }

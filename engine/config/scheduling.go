@@ -338,6 +338,9 @@ func (l *loader) bind() *attributes.Layout {
 	}
 	l.emit("inflight-load-producer")
 	l.emit(prefixProducer)
+	if len(l.index.sizes) > 0 { // what servers hold is left out of tokens in flight, though no plugin reads it
+		l.binding.Reader(prefixProducer).Number(attributes.PrefixBlocks.Name, "")
+	}
 	layout, faults := l.binding.Layout()
 	for _, f := range faults {
 		if !l.config.Metrics.Enabled && f.Absent != "" {

@@ -155,7 +155,7 @@ func (v *view) match(req *messages.Request, slots int, m Matcher, sizes messages
 		v.matched = true
 		m.Match(blockindex.Prompt{Model: req.Model, Salt: req.Salt, Blocks: req.Blocks}, v.matches)
 		if sizes.Tuned || sizes.BlockTokens > blockindex.BlockTokens {
-			v.inUnits(req.Blocks.Len(), blockindex.Unit(sizes, v.known[0].sample.Cache()))
+			v.inUnits(req.Blocks.Len(), blockindex.Unit(sizes, v.known[0].cache))
 		}
 	}
 	for _, slot := range v.fills.prompts.prefix {
@@ -183,7 +183,8 @@ type source struct {
 	at     time.Duration     // when its scrape began, counted from the epoch
 	until  time.Duration     // the last moment at which the sample is fresh, likewise
 	asleep bool              // the sample says so
-	more   *moreSources      // nil = the metrics page of every endpoint is all that plugins read
+	cache  blockindex.CacheSize
+	more   *moreSources // nil = the metrics page of every endpoint is all that plugins read
 }
 
 // moreSources says what a place was read from beside the metrics page.
@@ -347,7 +348,7 @@ func (v *view) age(at int, p *Profile, now time.Time) time.Duration {
 // resample writes what a sample says of the endpoint at a place; nil = there is none.
 func (v *view) resample(at int, sample *endpoints.Sample) {
 	k, values := &v.known[at], (*endpoints.Values)(nil)
-	k.sample, k.queued, k.until, k.asleep = sample, math.NaN(), math.MinInt64, false
+	k.sample, k.queued, k.until, k.asleep, k.cache = sample, math.NaN(), math.MinInt64, false, sample.Cache()
 	if sample != nil {
 		k.at = sample.At.Sub(v.epoch)
 	}
