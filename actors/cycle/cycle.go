@@ -165,7 +165,7 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messages.RequestArrived) {
 	c.enter(queued)
 	c.arrival = arrival{req: m.Request, stream: m.Stream, connection: m.Connection, check: m.Check}
-	c.req.Blocks = c.plan.Counted(c.req.Blocks)
+	c.req.Blocks = c.plan.Counted(&c.req)
 	c.limit, c.deadline = m.Deadline, m.Deadline
 	c.rec = messages.Record{
 		Request: m.Request.ID, Configuration: m.Configuration,

@@ -147,16 +147,20 @@ func (p *Prefix) fit(e messages.EndpointID, by *placement) {
 	p.index.Resize(e.Slot, blockindex.Kept(by.sizes, own, p.tokens.Of(by.prompt.Model)))
 }
 
-// onPromptEnded counts the end of a served request as a use of its blocks, because its server holds them until then.
+// onPromptEnded counts the end of a served request as a use of its blocks where the index follows caches, because its
+// server holds them until then.
 func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 	placed, ok := p.placed[m.Request]
 	if !ok || !placed.served || m.Failed {
 		p.withdraw(m.Request)
 		return
 	}
-	p.tokens.Learn(placed.prompt, m.Prompt)
 	if p.admits(placed.endpoint) {
-		used := p.index.Refresh(placed.endpoint.Slot, placed.prompt, placed.entry)
+		used := placed.entry.Stamp
+		if placed.sizes.Follows {
+			p.tokens.Learn(placed.prompt, m.Prompt)
+			used = p.index.Refresh(placed.endpoint.Slot, placed.prompt, placed.entry)
+		}
 		p.audit(placed, m.Prompt, used)
 	}
 	p.audits.ended(placed.endpoint.Slot, placed.prompt, placed.entry)

@@ -269,6 +269,7 @@ func (r *reader) fill(into *messages.Request) {
 	if r.format != imageFormat { // the server keeps nothing of its prompt
 		r.hasher.KeepApart(r.apart())
 		into.Blocks = r.hasher.Blocks()
+		into.Rest = r.hasher.Rest()
 	}
 }
 

@@ -92,7 +92,7 @@ func TestUTF16AndUTF32PassUnread(t *testing.T) {
 	}
 }
 
-var ignoreBlocks = cmpopts.IgnoreFields(messages.Request{}, "Blocks", "Form")
+var ignoreBlocks = cmpopts.IgnoreFields(messages.Request{}, "Blocks", "Rest", "Form")
 
 func TestFacts(t *testing.T) {
 	tests := map[string]struct {

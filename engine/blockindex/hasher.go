@@ -26,8 +26,8 @@ const chainBytes = 8 // size of the hash of the block before, which is hashed in
 
 // Hasher turns a prompt that comes in pieces into the chained hashes of its whole blocks: hash i is the xxhash64 of
 // hash i-1 and the bytes of block i. Two prompts that share their first n blocks share their first n hashes, and no
-// more. It does not matter where the pieces are cut, nor in which order the parts come. A rest of less than a block is
-// not hashed.
+// more. It does not matter where the pieces are cut, nor in which order the parts come. A rest of less than a block at the
+// end has a hash of its own.
 type Hasher struct {
 	buf    [chainBytes + BlockBytes]byte // hash of the block before, or the seed, and the block that is being filled
 	fill   int                           // bytes of that block; 0 <= fill < BlockBytes
@@ -39,6 +39,7 @@ type Hasher struct {
 	limit  int         // where they end at the latest
 	spans  [Parts]span // of the parts that were written before; together they are all blocks before from
 	key    uint64      // of KeepApart
+	rest   uint64      // hash of what is less than a block at the end of Turns; 0 = there is nothing
 }
 
 // NewHasher returns a hasher. Only hashes under the same seed can be compared. What follows MaxBlocks is not hashed.
@@ -50,7 +51,7 @@ func NewHasher(seed uint64) Hasher {
 
 // Reset forgets everything written.
 func (h *Hasher) Reset() {
-	h.blocks, h.spans, h.key = h.blocks[:0], [Parts]span{}, 0
+	h.blocks, h.spans, h.key, h.rest = h.blocks[:0], [Parts]span{}, 0, 0
 	h.start(Turns)
 }
 
@@ -93,8 +94,10 @@ func (h *Hasher) Blocks() messages.List[uint64] {
 	h.end()
 	h.join()
 	blocks := h.blocks[:min(len(h.blocks), h.max)]
+	rest := h.rest
 	h.blocks = nil
 	h.Reset()
+	h.rest = rest
 	if len(blocks) == 0 {
 		return messages.List[uint64]{}
 	}
@@ -103,3 +106,6 @@ func (h *Hasher) Blocks() messages.List[uint64] {
 	}
 	return messages.TakeList(blocks)
 }
+
+// Rest returns the hash of what is less than a block at the end of the prompt that Blocks returned; 0 = there is nothing.
+func (h *Hasher) Rest() uint64 { return h.rest }

@@ -85,3 +85,28 @@ func BenchmarkHasher(b *testing.B) {
 		h.Blocks()
 	}
 }
+
+// What is less than a block at the end has a hash of its own, of all that stands before it, too. After MaxBlocks there is
+// none.
+func TestRest(t *testing.T) {
+	rest := func(text string) uint64 {
+		h := blockindex.NewHasher(1)
+		h.Write([]byte(text))
+		h.Blocks()
+		return h.Rest()
+	}
+	block := strings.Repeat("a", blockindex.BlockBytes)
+	if rest("") != 0 || rest(block) != 0 || rest(block+"b") == 0 || rest(block+"b") != rest(block+"b") {
+		t.Error("want a hash of what is less than a block, and none without it")
+	}
+	others := map[uint64]bool{}
+	for _, text := range []string{"b", "bb", block + "b", block + block + "b", block + "c"} {
+		others[rest(text)] = true
+	}
+	if len(others) != 5 {
+		t.Errorf("%d hashes of 5 rests", len(others))
+	}
+	if n := rest(strings.Repeat(block, blockindex.MaxBlocks) + "b"); n != 0 {
+		t.Errorf("behind all that is hashed stands %d", n)
+	}
+}

@@ -53,11 +53,14 @@ func (h *Hasher) end() {
 		return
 	}
 	s := span{from: h.from}
-	if h.part != Turns {
+	switch {
+	case h.part != Turns:
 		s.sum = h.sum()
 		if h.fill >= BlockBytes/2 && len(h.blocks) < h.limit {
 			h.blocks = append(h.blocks, s.sum)
 		}
+	case h.fill > 0:
+		h.rest = h.sum()
 	}
 	s.to = len(h.blocks)
 	h.spans[h.part] = s
@@ -68,6 +71,9 @@ func (h *Hasher) sum() uint64 { return xxhash.Sum64(h.buf[:chainBytes+h.fill]) }
 
 // drop forgets a part.
 func (h *Hasher) drop(p Part) {
+	if p == Turns {
+		h.rest = 0
+	}
 	s := h.spans[p]
 	if s == (span{}) {
 		return
@@ -115,6 +121,12 @@ func (h *Hasher) join() {
 		if s.sum != 0 {
 			lead = bits.RotateLeft64((lead^s.sum)*odd, 29)
 		}
+	}
+	switch {
+	case at >= h.max:
+		h.rest = 0
+	case h.rest != 0:
+		h.rest = max(h.rest^lead, 1)
 	}
 }
 

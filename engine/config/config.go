@@ -170,7 +170,8 @@ schedulingProfiles:
   plugins: [{pluginRef: expected-completion}]
 plugins:
 - type: expected-completion
-- {type: approx-prefix-cache-producer, parameters: {maxPrefixTokensToMatch: 0, maxPrefixBlocksToMatch: 0, followCaches: true}}
+- type: approx-prefix-cache-producer
+  parameters: {maxPrefixTokensToMatch: 0, maxPrefixBlocksToMatch: 0, followCaches: true}
 - type: metrics-data-source
 - type: core-metrics-extractor
 `

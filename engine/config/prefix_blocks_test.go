@@ -63,7 +63,7 @@ func TestSizesOfTheIndexAreInForce(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		blocks := got.Plan.Counted(messages.TakeList(make([]uint64, long))).Len()
+		blocks := got.Plan.Counted(&messages.Request{Blocks: messages.TakeList(make([]uint64, long))}).Len()
 		if sizes := got.Plan.Prefixes(); sizes != c.want || blocks != cmp.Or(c.most, long) {
 			t.Errorf("%s: %+v, and %d blocks of a prompt; want %+v and %d", name, sizes, blocks, c.want, c.most)
 		}
@@ -91,6 +91,26 @@ func TestIndexOfAFileIsAsked(t *testing.T) {
 		}
 		if asked := got.Plan.Layout().Reads(attributes.PrefixBlocks); asked != want {
 			t.Errorf("%q: the index is asked: %t, want %t", plugins, asked, want)
+		}
+	}
+}
+
+// What is less than a block at the end of a prompt counts as one, as in the reference, unless the index follows caches or
+// is not asked.
+func TestRestOfAPromptIsABlock(t *testing.T) {
+	for plugins, want := range map[string]int{
+		"- type: prefix-cache-scorer\n": 3,
+		"- type: prefix-cache-scorer\n- {type: approx-prefix-cache-producer, parameters: {followCaches: true}}\n": 2,
+		"- type: queue-scorer\n": 2,
+		"- type: prefix-cache-scorer\n- {type: approx-prefix-cache-producer, parameters: {maxPrefixTokensToMatch: 128}}\n": 2,
+	} {
+		got, err := Load([]byte(head+"plugins:\n"+plugins), three)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := &messages.Request{Blocks: messages.ListOf[uint64](1, 2), Rest: 3}
+		if n := got.Plan.Counted(of).Len(); n != want || of.Blocks.Len() != 2 {
+			t.Errorf("%q: %d blocks count of two and a rest, want %d", plugins, n, want)
 		}
 	}
 }

@@ -371,6 +371,9 @@ func (l *loader) lightLane(layout *attributes.Layout) {
 					"%s reads %s, in which a request counts until Envoy's access log tells its end; without that "+
 						"log it counts until the headers of its response", x.name, a.Name)
 			case attributes.Matched:
+				if !l.index.inForce().FollowCaches {
+					continue // it has what servers have lost, whatever is seen of answers
+				}
 				l.note(x, "%s reads %s, which may have what a server has lost for some 400 requests, because one "+
 					"answer in twenty shows cached tokens; with a file of signalbox envoy-config --lane full all do",
 					x.name, a.Name)

@@ -118,13 +118,13 @@ func (f *PrefixCacheAffinity) Outcomes() schedule.Outcomes {
 
 // Filter keeps the candidates that hold enough of the prompt. One that is ejected is not waited for.
 func (f *PrefixCacheAffinity) Filter(in *schedule.Input, keep []bool) {
-	request := in.Request()
+	total := float64(in.Request().PromptBlocks())
 	in.Decided(notApplicable)
 	if len(keep) < 2 || f.AffinityThreshold == 0 {
 		return
 	}
 	in.Decided(noMatch)
-	if request.PromptBlocks() == 0 {
+	if total == 0 {
 		return
 	}
 	if f.ExplorationProbability > 0 && in.Rand().Float64() < f.ExplorationProbability {
@@ -133,7 +133,7 @@ func (f *PrefixCacheAffinity) Filter(in *schedule.Input, keep []bool) {
 	}
 	blocks, holding := in.Numbers(f.blocks), 0
 	for i := range keep {
-		if keep[i] = request.PromptShare(blocks.At(i)) >= f.AffinityThreshold && !in.Ejected(i); keep[i] {
+		if keep[i] = min(blocks.At(i), total)/total >= f.AffinityThreshold && !in.Ejected(i); keep[i] {
 			holding++
 		}
 	}

@@ -131,8 +131,13 @@ func (p *Plan) KeepPrefixes(sizes messages.PrefixSizes, most int) {
 // Prefixes returns how much of prompts the prefix index keeps.
 func (p *Plan) Prefixes() messages.PrefixSizes { return p.prefixes }
 
-// Counted returns the blocks of a prompt that count.
-func (p *Plan) Counted(blocks messages.List[uint64]) messages.List[uint64] {
+// Counted returns the blocks of a prompt that count. What is less than a block at the end is one, as in the reference,
+// unless the index follows caches, which keep whole blocks.
+func (p *Plan) Counted(of *messages.Request) messages.List[uint64] {
+	blocks, whole := of.Blocks, of.Blocks.Len()
+	if of.Rest != 0 && !p.prefixes.Follows && len(p.fills.prompts.prefix) > 0 {
+		blocks = messages.TakeList(append(blocks.Append(make([]uint64, 0, whole+1)), of.Rest))
+	}
 	if p.mostPrefix > 0 {
 		return blocks.First(p.mostPrefix)
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
-	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/memory"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -162,21 +161,8 @@ func (r Request) BodyBytes() int64 { return r.of.BodyBytes }
 // PromptTokens returns an estimate, 4 bytes a token; 0 = unknown.
 func (r Request) PromptTokens() int { return r.of.PromptTokens }
 
-// PromptBlocks returns how many whole blocks the prompt has, in the measure of the attribute prefix-blocks.
+// PromptBlocks returns how many blocks the prompt has, in the measure of the attribute prefix-blocks.
 func (r Request) PromptBlocks() int { return r.of.Blocks.Len() }
-
-// PromptShare returns which part of the prompt so many lead blocks are, 0 to 1. All of its whole blocks are all of it;
-// otherwise what is less than a block at its end counts as one.
-func (r Request) PromptShare(blocks float64) float64 {
-	whole := r.of.Blocks.Len()
-	if blocks >= float64(whole) {
-		return float64(min(whole, 1))
-	}
-	if rest := r.of.PromptTokens - whole*blockindex.BlockTokens; rest > 0 && rest < blockindex.BlockTokens {
-		whole++
-	}
-	return max(blocks, 0) / float64(whole)
-}
 
 // Media returns the number of images, sounds and files in the messages.
 func (r Request) Media() int { return r.of.Media }

@@ -122,12 +122,11 @@ func (s *PrefixCache) Declare(r *attributes.Reader) {
 
 // Score weighs the matched part and the matched length.
 func (s *PrefixCache) Score(in *schedule.Input, scores []float32) {
-	blocks, request := in.Numbers(s.blocks), in.Request()
-	total := float64(request.PromptBlocks())
+	blocks, total := in.Numbers(s.blocks), float64(in.Request().PromptBlocks())
 	for i := range scores {
 		if match := min(blocks.At(i), total); match > 0 {
 			length := min(1, match*blockTokens/float64(s.MatchLengthScaleTokens))
-			scores[i] = float32(s.MatchLengthWeight*length*length + (1-s.MatchLengthWeight)*request.PromptShare(match))
+			scores[i] = float32(s.MatchLengthWeight*length*length + (1-s.MatchLengthWeight)*match/total)
 		}
 	}
 	if s.YieldAboveRequests > 0 {

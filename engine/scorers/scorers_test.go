@@ -184,22 +184,6 @@ func TestPromptWithoutBlocks(t *testing.T) {
 	}
 }
 
-// What is less than a block at the end of a prompt counts as a block, unless a server holds all whole blocks. Larger rests
-// are of prompts that are hashed in part.
-func TestRestOfAPromptCounts(t *testing.T) {
-	for rest, want := range map[int][]float32{
-		0: {0.25, 1, 1}, 1: {0.2, 1, 1}, 63: {0.2, 1, 1}, 64: {0.25, 1, 1}, 1000: {0.25, 1, 1}, -100: {0.25, 1, 1},
-	} {
-		got, scorer := make([]float32, 3), Types["prefix-cache-scorer"]()
-		request := &messages.Request{PromptTokens: 4*64 + rest, Blocks: messages.ListOf[uint64](1, 2, 3, 4)}
-		scheduletest.Show(t, scorer, request, func(in *schedule.Input) { scorer.Score(in, got) },
-			scheduletest.Endpoint{PrefixBlocks: 1}, scheduletest.Endpoint{PrefixBlocks: 4}, scheduletest.Endpoint{PrefixBlocks: 9})
-		if !slices.Equal(got, want) {
-			t.Errorf("%d tokens behind the last whole block: scores %v, want %v", rest, got, want)
-		}
-	}
-}
-
 // What all servers hold gives none of them preference: it adds the same to each.
 func TestWhatAllHoldGivesNoPreference(t *testing.T) {
 	request := &messages.Request{PromptTokens: 4 * 64, Blocks: messages.ListOf[uint64](1, 2, 3, 4)}

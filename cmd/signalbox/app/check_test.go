@@ -110,15 +110,17 @@ func TestConfigCheckSaysWhatTheLightLaneChanges(t *testing.T) {
 	const audits = "prefix-cache-scorer reads prefix-blocks, which may have what a server has lost for some 400 " +
 		"requests, because one answer in twenty shows cached tokens; with a file of signalbox envoy-config --lane " +
 		"full all do\n"
+	const follows = "- {type: approx-prefix-cache-producer, parameters: {followCaches: true}}\n"
 	for name, c := range map[string]struct{ text, want string }{
 		"samples and labels": {text: "- type: queue-scorer\n- type: decode-filter\n"},
-		"prompts": {"- type: queue-scorer\n- type: prefix-cache-scorer\n",
+		"prompts": {"- type: queue-scorer\n- type: prefix-cache-scorer\n" + follows,
 			"-: light lane: line 5: plugins[1]: " + audits},
+		"prompts, as in the reference": {text: "- type: queue-scorer\n- type: prefix-cache-scorer\n"},
 		"nothing that runs": {"- {type: active-request-scorer, name: idle}\n- type: queue-scorer\n" +
 			"schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]\n",
 			"-: warning: line 4: plugins[0]: nothing names idle, so it has no effect\n"},
 		"requests in flight": {"- {type: active-request-scorer, name: busy}\n- {type: prefix-cache-scorer, " +
-			"parameters: {yieldAboveRequests: 8}}\n",
+			"parameters: {yieldAboveRequests: 8}}\n" + follows,
 			"-: light lane: line 4: plugins[0]: busy reads inflight-requests" + counts +
 				"-: light lane: line 5: plugins[1]: " + audits +
 				"-: light lane: line 5: plugins[1]: prefix-cache-scorer reads inflight-requests" + counts},
