@@ -32,7 +32,7 @@ type FailureReported struct {
 //	Reply: none
 type SuccessReported struct {
 	Endpoint EndpointID
-	Incident uint64 // under which the request tried the endpoint; never 0
+	Incident uint64 // under which the request tried the endpoint, or which is silence that it saw end; never 0
 }
 
 // ProbeAbandoned says that a probe ended without a result, because its client left for example.
@@ -71,7 +71,7 @@ const (
 	ServerError                  // it answered with another 5xx
 	ErrorInStream                // it answered 200, and an event of the answer named another 5xx
 	ServedElsewhere              // it was the first destination, and the proxy took another one
-	NoFirstToken                 // it sent no first token in time
+	NoFirstToken                 // a request waited for its first token, and it gave none to any, for too long
 	ConnectionBroken             // its connection broke during a response, as the proxy says
 	ScrapeFailed                 // its metrics page could not be read
 	EndedBare                    // a stream ended without a response; never counts alone, for the client may have left

@@ -371,7 +371,7 @@ func (c *Cycle) onFirstTokenSeen(ctx runtime.Context[messages.CycleMsg], m messa
 	}
 	c.rec.ResponseID = m.ResponseID
 	c.patient = true
-	c.reportSuccess()
+	c.reportSuccess(ctx.Now())
 	c.timeFirstToken(m.At.Sub(c.picked))
 	c.tellFirstToken(ctx, m.At.Sub(c.picked))
 	c.waitFor(ctx, c.deps.Limits.ResponseIdle)
@@ -388,7 +388,7 @@ func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messag
 	c.rec.ResponseID = cmp.Or(c.rec.ResponseID, m.ResponseID)
 	c.account.paced(&c.rec, &m.Pace)
 	if m.Logged == (messages.Logged{}) {
-		c.reportSuccess()
+		c.reportSuccess(ctx.Now())
 	} else {
 		c.onLogged(ctx, m.Logged)
 	}

@@ -81,7 +81,7 @@ func (c *Cycle) onResponseOverdue(ctx runtime.Context[messages.CycleMsg], over b
 	switch {
 	case over:
 		c.cut(ctx, messages.RequestTimeout, 0)
-	case c.served != nil && c.patience() < c.deps.Limits.ResponseIdle:
+	case c.served != nil && c.patience() < c.deps.Limits.ResponseIdle && c.silent(ctx) < c.deps.Limits.ResponseIdle:
 		c.onSilence(ctx)
 	default:
 		c.cut(ctx, messages.ResponseIdle, 0)
@@ -96,7 +96,7 @@ func (c *Cycle) onEntryOverdue(ctx runtime.Context[messages.CycleMsg], over bool
 		return
 	}
 	if c.log.last.IsZero() {
-		c.reportSuccess()
+		c.reportSuccess(time.Time{})
 	}
 	c.waitFor(ctx, c.deadline.Sub(ctx.Now()))
 	c.arm(ctx)

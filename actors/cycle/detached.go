@@ -107,7 +107,7 @@ func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m mess
 	c.log.last = now
 	c.deadline = now.Add(wait)
 	c.waitFor(ctx, wait)
-	c.judgeBody(ctx, m.ResponseBytes)
+	c.judgeBody(ctx, m.ResponseBytes, now)
 	c.chargeSoFar(m.ResponseBytes)
 }
 
@@ -133,12 +133,13 @@ func (c *Cycle) expect(ctx runtime.Context[messages.CycleMsg]) {
 	c.waitFor(ctx, min(doubtedFor, c.due.Sub(ctx.Now())))
 }
 
-// judgeBody judges the endpoint by the bytes of the response's body that have come.
-func (c *Cycle) judgeBody(ctx runtime.Context[messages.CycleMsg], bytes int64) {
+// judgeBody judges the endpoint by the bytes of the response's body that have come, the newest of them at a time.
+func (c *Cycle) judgeBody(ctx runtime.Context[messages.CycleMsg], bytes int64, at time.Time) {
 	switch {
 	case bytes > 0:
-		c.reportSuccess()
-	case !c.patient && c.served != nil && !c.began.IsZero() && ctx.Now().Sub(c.began) >= c.deps.Limits.FirstToken:
+		c.reportSuccess(at)
+	case c.patient || c.served == nil || c.began.IsZero() || c.silent(ctx) < c.deps.Limits.FirstToken:
+	case c.busyFor(ctx) == 0:
 		c.reportSilence()
 	}
 }
@@ -155,10 +156,10 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 	switch {
 	case m.Broken && c.served != nil:
 		c.reportFailure(c.served, messages.ConnectionBroken)
-	case m.ClientLeft:
-		c.judgeBody(ctx, c.rec.ResponseBytes)
+	case m.ClientLeft: // maybe long after the newest byte
+		c.judgeBody(ctx, c.rec.ResponseBytes, c.rec.ArrivedAt.Add(m.FirstToken))
 	case m.Served != "":
-		c.reportSuccess()
+		c.reportSuccess(ctx.Now())
 	}
 	c.rec.Bypassed = true
 	if m.Headers > 0 { // the proxy's clock, as for FirstToken below
@@ -179,7 +180,7 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 // response's headers alone count as a success.
 func (c *Cycle) giveUp(ctx runtime.Context[messages.CycleMsg]) {
 	if c.phase == lingering && c.rec.Status != 0 {
-		c.reportSuccess()
+		c.reportSuccess(time.Time{})
 	}
 	c.unlogged()
 	c.finish(ctx)

@@ -73,7 +73,7 @@ func (c *Cycle) judge(status int) {
 	case status >= 200:
 		endpoints.LoadWriter{Endpoint: c.served}.Answered(c.picked)
 		if status >= 400 {
-			c.reportSuccess()
+			c.reportSuccess(time.Time{})
 		}
 	}
 }
@@ -93,16 +93,21 @@ func (c *Cycle) onErrorSeen(m messages.ErrorSeen) {
 
 // reportSuccess notes that the body of a good answer came. Headers alone prove nothing, for an engine that hangs sends
 // them. The success ends the incident of the chosen endpoint, even if this request reported its silence before, or
-// another request is the probe.
-func (c *Cycle) reportSuccess() {
+// another request is the probe. at is when the endpoint gave something of the answer; zero = that was not seen. It ends
+// an incident of silence whenever the request was picked.
+func (c *Cycle) reportSuccess(at time.Time) {
 	if c.check || c.proved || c.bodyStatus >= 500 || c.served == nil || c.rec.Local != "" || c.rec.Status >= 500 {
 		return
 	}
 	c.proved = true
-	endpoints.LoadWriter{Endpoint: c.served}.Proved(c.picked, c.req.Visible)
-	if c.served == c.chosen && c.incident != 0 {
+	endpoints.LoadWriter{Endpoint: c.served}.Proved(c.picked, at, c.req.Visible)
+	s := c.served.Outlier()
+	switch {
+	case c.served == c.chosen && c.incident != 0:
 		c.probe = false
 		c.deps.Outlier.Tell(messages.SuccessReported{Endpoint: c.chosen.ID, Incident: c.incident})
+	case s != nil && s.Cause == messages.NoFirstToken && at.After(s.Since):
+		c.deps.Outlier.Tell(messages.SuccessReported{Endpoint: c.served.ID, Incident: s.Incident})
 	}
 }
 
@@ -130,12 +135,34 @@ func (c *Cycle) reportLocal(details string) {
 	}
 }
 
-// onSilence reports an endpoint that was silent for longer than the first-token timeout, and waits on.
+// onSilence reports an endpoint that was silent for longer than the first-token timeout, and waits on. An endpoint that
+// gives first tokens to others is busy, and is asked again when its newest one is that old.
 func (c *Cycle) onSilence(ctx runtime.Context[messages.CycleMsg]) {
-	waited := c.patience()
-	c.reportSilence()
-	c.waitFor(ctx, c.deps.Limits.ResponseIdle-waited)
+	left := c.deps.Limits.ResponseIdle - c.silent(ctx)
+	if busy := c.busyFor(ctx); busy > 0 {
+		left = min(left, busy)
+	} else {
+		c.reportSilence()
+	}
+	c.waitFor(ctx, left)
 	c.arm(ctx)
+}
+
+// silent returns for how long the response has been silent that has not begun, or of which only the headers have come.
+func (c *Cycle) silent(ctx runtime.Context[messages.CycleMsg]) time.Duration {
+	if c.began.IsZero() {
+		return ctx.Now().Sub(c.picked)
+	}
+	return ctx.Now().Sub(c.began)
+}
+
+// busyFor returns for how long the endpoint counts as one that answers; 0 = no request had a first token from it for
+// the first-token timeout. For an answer that is not streamed the endpoint is not in doubt.
+func (c *Cycle) busyFor(ctx runtime.Context[messages.CycleMsg]) time.Duration {
+	if !c.req.Stream {
+		return 0
+	}
+	return max(0, c.deps.Limits.FirstToken-ctx.Now().Sub(c.served.LastToken()))
 }
 
 // reportSilence reports a failure if the answer is streamed, and so should have begun by now. Otherwise it only gives

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -189,6 +191,77 @@ func TestSilenceIsToldOnceAndWaitedOut(t *testing.T) {
 			s.outlier.Got()
 			s.cycle.Advance(1)
 			s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
+		})
+	}
+}
+
+// An endpoint that gives first tokens to others is busy: it is silent once it has given none for the timeout, and the
+// request is cut when it would be without them.
+func TestServerThatAnswersOthersIsNotSilent(t *testing.T) {
+	for name, started := range map[string]bool{"before the response": false, "after its headers": true} {
+		t.Run(name, func(t *testing.T) {
+			s := serving(t)
+			if started {
+				s.cycle.Tell(messages.ResponseStarted{Status: 200})
+			}
+			for range 3 {
+				s.cycle.Advance(tokenLimit / 2)
+				s.gives(first, picking.Add(-time.Hour))
+			}
+			s.gives(second, picking)
+			s.cycle.Advance(tokenLimit - 1)
+			s.outlier.Got()
+			s.cycle.Advance(1)
+			s.outlier.Got(seen(first, messages.NoFirstToken))
+			s.gives(first, picking)
+			s.cycle.Advance(idleLimit - tokenLimit*5/2 - 1)
+			s.stream.Got()
+			s.outlier.Got()
+			s.cycle.Advance(1)
+			s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
+		})
+	}
+}
+
+func TestBusyServerDoesNotKeepARequestThatIsIdle(t *testing.T) {
+	s := serving(t)
+	for range 2*idleLimit/tokenLimit - 1 {
+		s.cycle.Advance(tokenLimit / 2)
+		s.gives(first, picking)
+	}
+	s.cycle.Advance(tokenLimit/2 - 1)
+	s.stream.Got()
+	s.cycle.Advance(1)
+	s.stream.Got(messages.ServingRevoked{Reason: messages.ResponseIdle})
+	s.outlier.Got()
+}
+
+// gives has an endpoint give a first token to another request now.
+func (s *scene) gives(e messages.EndpointID, picked time.Time) {
+	endpoints.LoadWriter{Endpoint: s.pool.Snapshot().ByID(e)}.Proved(picked, s.cycle.Clock(), true)
+}
+
+// A request that was picked before its endpoint was ejected for silence, and has its first token after all, ends that.
+func TestAnyFirstTokenEndsAnIncidentOfSilence(t *testing.T) {
+	for name, c := range map[string]struct {
+		cause messages.FailureKind
+		then  messages.CycleMsg
+		want  []messages.OutlierMsg
+	}{
+		"silence":          {messages.NoFirstToken, messages.FirstTokenSeen{}, []messages.OutlierMsg{succeeded}},
+		"silence, an end":  {messages.NoFirstToken, messages.ResponseEnded{}, []messages.OutlierMsg{succeeded}},
+		"errors":           {messages.ServerError, messages.FirstTokenSeen{}, nil},
+		"no answer so far": {messages.NoFirstToken, messages.StreamGone{}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serving(t)
+			s.cycle.Tell(messages.ResponseStarted{Status: 200})
+			endpoints.OutlierWriter{Endpoint: s.pool.Snapshot().ByID(first)}.SetOutlier(&outlier.Status{
+				Ejected: true, Cause: c.cause, Incident: incident, Since: s.cycle.Clock(),
+			})
+			s.cycle.Advance(1)
+			s.cycle.Tell(c.then)
+			s.outlier.Got(c.want...)
 		})
 	}
 }

@@ -86,11 +86,6 @@ func TestAnswersOfTheEndpointCount(t *testing.T) {
 	}
 	s.fails(0, messages.ServerError, 2)
 	s.ejected(0, false)
-	endpoints.LoadWriter{Endpoint: s.all[1]}.Proved(s.actor.Clock(), false)
-	s.actor.Advance(time.Second)
-	early := messages.Pick{At: s.actor.Clock().Add(-2 * time.Second)}
-	s.actor.Tell(messages.FailureReported{Endpoint: s.all[1].ID, Kind: messages.NoFirstToken, Pick: early})
-	s.ejected(1, false)
 }
 
 func TestProbeDecides(t *testing.T) {

@@ -13,6 +13,7 @@ type answers struct {
 	began   atomic.Int64
 	proved  atomic.Int64
 	visible atomic.Int64
+	token   atomic.Int64 // when the newest of them began, by whatever pick
 }
 
 // Answers returns what the endpoint has answered well so far.
@@ -27,6 +28,9 @@ func (e *Endpoint) Answers() outlier.Answers {
 		Began: at(&e.answers.began), Proved: at(&e.answers.proved), Visible: at(&e.answers.visible), Picks: e.Picks(),
 	}
 }
+
+// LastToken returns when the endpoint last gave a first token, whenever its request was picked; long ago = never.
+func (e *Endpoint) LastToken() time.Time { return time.Unix(0, e.answers.token.Load()) }
 
 // latest sets v to at, unless v is later already.
 func latest(v *atomic.Int64, at int64) {

@@ -81,10 +81,13 @@ func (w LoadWriter) CountModel(model string) { w.sent.models.Add(model) }
 // Answered notes that a request was answered with a good status. picked is when it was picked.
 func (w LoadWriter) Answered(picked time.Time) { latest(&w.answers.began, picked.UnixNano()) }
 
-// Proved notes that the body of a good answer came. picked is when its request was picked, and visible says whether
-// the body was visible.
-func (w LoadWriter) Proved(picked time.Time, visible bool) {
+// Proved notes that the body of a good answer came. picked is when its request was picked, began when the body did
+// (zero = that was not seen), and visible says whether the body was visible.
+func (w LoadWriter) Proved(picked, began time.Time, visible bool) {
 	latest(&w.answers.proved, picked.UnixNano())
+	if !began.IsZero() {
+		latest(&w.answers.token, began.UnixNano())
+	}
 	if visible {
 		latest(&w.answers.visible, picked.UnixNano())
 	}

@@ -243,9 +243,6 @@ func (m *Machine) count(now time.Time, e Event, picked time.Time) bool {
 		m.row.points = 0
 	}
 	weight := points[e.Kind]
-	if e.Kind == messages.NoFirstToken && !picked.IsZero() && e.Answers.Proved.After(picked) {
-		weight = 1 // it does not hang: it has answered a later request
-	}
 	if weight >= enough || !picked.Before(m.row.newest) || picked.IsZero() {
 		m.row.points += weight
 	}
