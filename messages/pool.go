@@ -33,6 +33,10 @@ type EndpointsDiscovered struct {
 	// failed. Zero = unknown.
 	Found     time.Time
 	Endpoints List[EndpointSpec]
+	// Unready are endpoints that get no requests now, and whose process is still the one that the source told last.
+	Unready List[EndpointSpec]
+	// Whole says that what is in neither list is gone. Without it, that may come back as the same process.
+	Whole bool
 }
 
 // ConfigurationReplaced says that another configuration is in force. The endpoints stay as they are.
@@ -102,6 +106,13 @@ type RemovalDue struct {
 	Version uint64 // of that snapshot, from 1
 }
 
+// AbsenceOver says that an endpoint may have been away for as long as an endpoint may.
+//
+//	From:  pool, to itself
+//	To:    pool
+//	Reply: none
+type AbsenceOver struct{ Endpoint EndpointID }
+
 func (PoolStarted) poolMsg()            {}
 func (EndpointsDiscovered) poolMsg()    {}
 func (ConfigurationReplaced) poolMsg()  {}
@@ -112,3 +123,4 @@ func (EndpointsAcknowledged) poolMsg()  {}
 func (AcknowledgementOverdue) poolMsg() {}
 func (LoopPassed) poolMsg()             {}
 func (RemovalDue) poolMsg()             {}
+func (AbsenceOver) poolMsg()            {}

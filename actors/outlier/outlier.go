@@ -128,7 +128,8 @@ func (o *Outlier) onEndpointChecked(ctx runtime.Context[messages.OutlierMsg], m 
 }
 
 // endpoint returns what is known of an endpoint. Before it adds one, it drops endpoints that have left the pool, if
-// they may be most of those known.
+// they may be most of those known. One that was dropped, and came back, begins as healthy: no machine would end the
+// status that it had.
 func (o *Outlier) endpoint(e *endpoints.Endpoint) *endpoint {
 	if known := o.endpoints[e.ID]; known != nil {
 		return known
@@ -142,6 +143,9 @@ func (o *Outlier) endpoint(e *endpoints.Endpoint) *endpoint {
 	}
 	known := &endpoint{machine: outlier.Machine{Config: o.cfg.Config}}
 	o.endpoints[e.ID] = known
+	if e.Outlier() != nil {
+		endpoints.OutlierWriter{Endpoint: e}.SetOutlier(nil)
+	}
 	return known
 }
 

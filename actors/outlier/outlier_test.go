@@ -191,3 +191,18 @@ func TestEndOfTheActorLetsAllBack(t *testing.T) {
 	s.actor.Crash()
 	s.ejected(0, false)
 }
+
+// An endpoint that was away for so long that its machine is dropped comes back with a status that no machine ends.
+func TestStatusWithoutAMachineEnds(t *testing.T) {
+	s := newScene(t, 100)
+	for e := range 3 {
+		s.fails(e, messages.ServerError, 3)
+	}
+	publisher := endpoints.Publisher{Published: s.pool}
+	publisher.Publish(endpoints.NewSnapshot(2, s.all[3:]), nil)
+	s.fails(3, messages.ServerError, 1)
+	publisher.Publish(endpoints.NewSnapshot(3, s.all), nil)
+	s.ejected(0, true)
+	s.actor.Tell(messages.SuccessReported{Endpoint: s.all[0].ID, Incident: s.all[0].Outlier().Incident})
+	s.ejected(0, false)
+}

@@ -8,8 +8,8 @@ import (
 
 // Metrics holds the pool's metrics.
 type Metrics struct {
-	endpoints, version  prometheus.Gauge
-	overdue, passedOver prometheus.Counter
+	endpoints, away, version prometheus.Gauge
+	overdue, passedOver      prometheus.Counter
 }
 
 // NewMetrics creates the metrics and registers them.
@@ -17,6 +17,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		endpoints: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "signalbox_pool_endpoints", Help: "Endpoints in the pool.",
+		}),
+		away: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "signalbox_pool_endpoints_away",
+			Help: "Endpoints that left the pool, and are the same if they come back soon, when the set changed last.",
 		}),
 		version: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "signalbox_pool_version", Help: "Version of the endpoint set.",
@@ -32,11 +36,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 				"and may still have been picking them.",
 		}),
 	}
-	r.MustRegister(m.endpoints, m.version, m.overdue, m.passedOver)
+	r.MustRegister(m.endpoints, m.away, m.version, m.overdue, m.passedOver)
 	return m
 }
 
-func (m *Metrics) published(s *endpoints.Snapshot) {
+func (m *Metrics) published(s *endpoints.Snapshot, away int) {
 	m.endpoints.Set(float64(len(s.Endpoints)))
+	m.away.Set(float64(away))
 	m.version.Set(float64(s.Version))
 }

@@ -46,9 +46,10 @@ type Deps struct {
 // Pool is the actor. After a restart it goes on from the snapshot in force.
 type Pool struct {
 	deps     Deps
-	version  uint64                // of the newest set of discovery
-	set      *endpoints.Snapshot   // in force
-	next     []*endpoints.Endpoint // the wanted set: those of set that stay, and those that wait for the proxies
+	version  uint64                    // of the newest set of discovery
+	set      *endpoints.Snapshot       // in force
+	next     []*endpoints.Endpoint     // the wanted set: those of set that stay, and those that wait for the proxies
+	away     map[messages.Address]away // that may come back; a restart of the pool takes them for gone
 	told     announced
 	scrapers map[messages.EndpointID]messages.Sink[messages.ScraperMsg]
 	slots    slots
@@ -67,9 +68,10 @@ const goneNames = 4096 // incarnations that left and whose addresses are kept
 // New returns a pool that goes on from what deps.Pool has published.
 func New(deps Deps) *Pool {
 	p := &Pool{
-		deps: deps, set: deps.Pool.Snapshot(), scrapers: map[messages.EndpointID]messages.Sink[messages.ScraperMsg]{},
-		slots: slots{clearing: map[uint32]messages.EndpointID{}, departed: map[uint32]messages.EndpointID{}},
-		known: incarnations{names: maps.Clone(deps.Pool.Names())},
+		deps: deps, set: deps.Pool.Snapshot(), away: map[messages.Address]away{},
+		scrapers: map[messages.EndpointID]messages.Sink[messages.ScraperMsg]{},
+		slots:    slots{clearing: map[uint32]messages.EndpointID{}, departed: map[uint32]messages.EndpointID{}},
+		known:    incarnations{names: maps.Clone(deps.Pool.Names())},
 	}
 	p.next, p.told = p.set.Endpoints, newAnnounced(p.set)
 	used := map[uint32]messages.EndpointID{}
@@ -120,6 +122,8 @@ func (p *Pool) Receive(ctx runtime.Context[messages.PoolMsg], m messages.PoolMsg
 		p.onLoopPassed(ctx, m)
 	case messages.RemovalDue:
 		p.onRemovalDue(ctx, m)
+	case messages.AbsenceOver:
+		p.onAbsenceOver(ctx, m)
 	}
 }
 
@@ -148,13 +152,22 @@ func (p *Pool) onEndpointsDiscovered(ctx runtime.Context[messages.PoolMsg], m me
 		}
 		specs[s.Address] = s
 	}
+	unready := make(map[messages.Address]messages.EndpointSpec, m.Unready.Len())
+	for _, s := range m.Unready.All() {
+		unready[s.Address] = s
+	}
+	gone := func(e *endpoints.Endpoint) bool { return !mayReturn(m, unready, e) }
 	stays := make(map[messages.Address]*endpoints.Endpoint, len(p.next))
+	p.review(ctx, stays, specs, gone)
 	for _, e := range p.next {
-		if s, ok := specs[e.Spec.Address]; !ok || !sameSpec(s, e.Spec) {
+		switch s, ok := specs[e.Spec.Address]; {
+		case ok && sameSpec(s, e.Spec):
+			stays[e.Spec.Address] = e
+		case ok, gone(e):
 			p.withdraw(ctx, e)
-			continue
+		default:
+			p.part(ctx, e)
 		}
-		stays[e.Spec.Address] = e
 	}
 	next := make([]*endpoints.Endpoint, 0, len(order))
 	for _, a := range order {
@@ -178,6 +191,12 @@ func (p *Pool) onConfigurationReplaced(m messages.ConfigurationReplaced) {
 }
 
 func (p *Pool) onEndpointRestarted(ctx runtime.Context[messages.PoolMsg], m messages.EndpointRestarted) {
+	for _, a := range p.away { // its last page was on its way
+		if a.ID == m.Endpoint {
+			p.withdraw(ctx, a.Endpoint)
+			return
+		}
+	}
 	next := make([]*endpoints.Endpoint, 0, len(p.next))
 	changed := false
 	for _, e := range p.next {
@@ -204,9 +223,9 @@ func (p *Pool) admit(spec messages.EndpointSpec) *endpoints.Endpoint {
 
 // withdraw ends an incarnation: its scraper stops, and its slot is not given out until prefix has cleared it.
 func (p *Pool) withdraw(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoint) {
-	if s := p.scrapers[e.ID]; s != nil {
-		s.Tell(messages.EndpointWithdrawn{})
-		delete(p.scrapers, e.ID)
+	p.stopScraping(e)
+	if a, ok := p.away[e.Spec.Address]; ok && a.Endpoint == e {
+		delete(p.away, e.Spec.Address)
 	}
 	p.known.gone = append(p.known.gone, e.ID)
 	if n := len(p.known.gone) - goneNames; n > 0 {
@@ -217,6 +236,13 @@ func (p *Pool) withdraw(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endp
 	}
 	p.slots.clearing[e.ID.Slot], p.slots.departed[e.ID.Slot] = e.ID, e.ID
 	p.deps.Prefix.Tell(messages.EndpointLeft{Endpoint: e.ID, Pool: ctx.Self()})
+}
+
+func (p *Pool) stopScraping(e *endpoints.Endpoint) {
+	if s := p.scrapers[e.ID]; s != nil {
+		s.Tell(messages.EndpointWithdrawn{})
+		delete(p.scrapers, e.ID)
+	}
 }
 
 // publish makes next the wanted set. Without an announcer it comes into force at once. found is when discovery had what
@@ -239,7 +265,7 @@ func (p *Pool) publish(ctx runtime.Context[messages.PoolMsg], next []*endpoints.
 func (p *Pool) put(set []*endpoints.Endpoint) {
 	p.set = endpoints.NewSnapshot(p.set.Version+1, set)
 	p.deps.Pool.Publish(p.set, maps.Clone(p.known.names))
-	p.deps.Metrics.published(p.set)
+	p.deps.Metrics.published(p.set, len(p.away))
 	p.deps.Bell.Ring()
 }
 

@@ -112,7 +112,7 @@ func (d *Discovery) startFromCache() {
 // tellCached tells the pool the set of the cache. If the pool refuses, it is still to be told.
 func (d *Discovery) tellCached() {
 	from := d.out.start
-	if from == nil || !d.out.post(from.set, from.written) {
+	if from == nil || !d.out.post(from.set, nil, from.written) {
 		return
 	}
 	d.out.set, d.out.cached, d.out.start = from.set, true, nil

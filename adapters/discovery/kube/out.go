@@ -3,8 +3,6 @@ package kube
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -15,8 +13,8 @@ type out struct {
 	dirty   bool // the set may differ from what was told
 	known   bool // the pool was told of the pods, of those that there are since the InferencePool came
 	set     []messages.EndpointSpec
-	owners  map[messages.Address]types.UID // the pod of each address
-	version uint64                         // counts the sets; 0 = it took none
+	owners  map[messages.Address]process // of each address, also of those that do not serve
+	version uint64                       // counts the sets; 0 = it took none
 	found   time.Time
 	start   *cached         // is to be told, unless the API server answers before; nil = nothing is
 	cached  bool            // set is of the cache, and the API server has not said otherwise
@@ -32,23 +30,22 @@ func (d *Discovery) tell() {
 	if !d.out.dirty || d.pool.there && !d.pods.listed && d.out.version == 0 {
 		return
 	}
-	set, pods := d.set()
-	owners := make(map[messages.Address]types.UID, len(pods))
-	for i, p := range pods {
-		owners[set[i].Address] = p.uid
-	}
-	// A pod that took the place of another one, with its name and address, is an endpoint of its own: without a set
-	// between the two the pool would see one that stayed.
-	var stayed []messages.EndpointSpec
-	for i, s := range set {
-		if before, ok := d.out.owners[s.Address]; !ok || before == pods[i].uid {
-			stayed = append(stayed, s)
+	set, unready, owners := d.set()
+	// A process that took the place of another one, with its name and address, is an endpoint of its own: without a set
+	// between the two the pool would see one that stayed, or came back.
+	stay := func(all []messages.EndpointSpec) (stayed []messages.EndpointSpec) {
+		for _, s := range all {
+			if before, ok := d.out.owners[s.Address]; !ok || before == owners[s.Address] {
+				stayed = append(stayed, s)
+			}
 		}
+		return stayed
 	}
-	if len(stayed) != len(set) && !d.out.post(stayed, time.Now()) {
+	stayed, waits := stay(set), stay(unready)
+	if len(stayed) != len(set) && !d.out.post(stayed, waits, time.Now()) {
 		return
 	}
-	if !d.out.post(set, time.Now()) {
+	if !d.out.post(set, waits, time.Now()) {
 		return
 	}
 	before := d.out.set
@@ -68,9 +65,12 @@ func (d *Discovery) uncache() {
 	d.problems.end(aboutCache)
 }
 
-// post tells the pool a set that was found then, and returns false if it refuses.
-func (o *out) post(set []messages.EndpointSpec, found time.Time) bool {
-	next := messages.EndpointsDiscovered{Version: o.version + 1, Found: found, Endpoints: messages.ListOf(set...)}
+// post tells the pool a set that was found then, and which others are not ready. It returns false if the pool refuses.
+func (o *out) post(set, unready []messages.EndpointSpec, found time.Time) bool {
+	next := messages.EndpointsDiscovered{
+		Version: o.version + 1, Found: found, Endpoints: messages.ListOf(set...), Unready: messages.ListOf(unready...),
+		Whole: true,
+	}
 	if !o.to.Post(next) {
 		return false
 	}

@@ -20,8 +20,9 @@ type pod struct {
 	name, namespace string
 	uid             types.UID
 	created         time.Time
+	restarts        int                          // of its containers; another process serves after each
 	serves          bool                         // it is Ready, is not terminating, and has an address
-	ip              netip.Addr                   // valid if serves
+	ip              netip.Addr                   // valid if it has one and is not terminating
 	labelled        map[string]string            // its labels, with its host
 	labels          messages.Map[string, string] // the same, as messages carry them
 	active          []int                        // the ports that it serves of those of the pool, if restricted
@@ -66,7 +67,19 @@ type podStatus struct {
 		Type   string `json:"type"`
 		Status string `json:"status"`
 	} `json:"conditions"`
+	Containers []struct {
+		Restarts int `json:"restartCount"`
+	} `json:"containerStatuses"`
 }
+
+// process is what a pod has others of after its model server was started anew: a pod that was made again under its
+// name, or a container that was restarted.
+type process struct {
+	uid      types.UID
+	restarts int
+}
+
+func (p *pod) process() process { return process{p.uid, p.restarts} }
 
 // The annotation that restricts the ports of a pod, and its older name, which counts where the other one is absent.
 const (
@@ -94,14 +107,17 @@ func podOf(o *object) (*pod, error) {
 			ready = c.Status == "True"
 		}
 	}
-	if !ready || o.DeletionTimestamp != nil || status.PodIP == "" {
+	for _, c := range status.Containers {
+		p.restarts += c.Restarts
+	}
+	if o.DeletionTimestamp != nil || status.PodIP == "" {
 		return p, err
 	}
 	ip, wrong := netip.ParseAddr(status.PodIP)
 	if wrong != nil {
 		return p, fmt.Errorf("status.podIP: %w", wrong)
 	}
-	p.ip, p.serves = ip.Unmap(), true
+	p.ip, p.serves = ip.Unmap(), ready
 	return p, err
 }
 
@@ -115,9 +131,9 @@ func portsIn(text string) (ports []int) {
 	return ports
 }
 
-// endpoints appends an endpoint for each of the target's ports at which the pod serves.
+// endpoints appends an endpoint for each of the target's ports at which the pod serves, or would if it were Ready.
 func (p *pod) endpoints(set []messages.EndpointSpec, ports []int) []messages.EndpointSpec {
-	if !p.serves {
+	if !p.ip.IsValid() {
 		return set
 	}
 	for rank, port := range ports {
@@ -132,9 +148,11 @@ func (p *pod) endpoints(set []messages.EndpointSpec, ports []int) []messages.End
 	return set
 }
 
-// same reports whether nothing about a pod differs that the pool hears of.
+// same reports whether nothing about a pod differs that the pool hears of. Of one that does not serve it hears no more
+// than that.
 func (p *pod) same(b *pod) bool {
-	return b != nil && p.uid == b.uid && p.serves == b.serves && p.ip == b.ip && p.created.Equal(b.created) &&
+	return b != nil && p.uid == b.uid && p.serves == b.serves && p.created.Equal(b.created) &&
+		(!p.serves || p.ip == b.ip && p.restarts == b.restarts) &&
 		p.restricted == b.restricted && slices.Equal(p.active, b.active) && maps.Equal(p.labelled, b.labelled)
 }
 

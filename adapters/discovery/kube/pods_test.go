@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -128,4 +129,45 @@ func (s *scene) stands(host string) {
 		got, _ := s.pool.last.Endpoints.At(0).Labels.Get(hostLabel)
 		return got == host
 	})
+}
+
+// A pod that is not Ready for a moment is said to be away as long as its process is the same. One whose container was
+// started anew is another endpoint, however it comes back.
+func TestPodThatIsNotReadyIsAwayAndOneThatRestartedIsGone(t *testing.T) {
+	const at = "a-rank-0 10.0.0.1:8000"
+	pod := func(ready bool, restarts int) text {
+		p := podAt("1", "10.0.0.1").with("status", "containerStatuses", []text{{"restartCount": restarts}, {}})
+		if !ready {
+			p.with("status", "conditions", unready)
+		}
+		return p
+	}
+	deleted := pod(false, 0).with("metadata", "deletionTimestamp", "2026-11-24T11:00:00Z")
+	for name, c := range map[string]struct {
+		then []text
+		want []string // each set, with those that are away behind a bar
+	}{
+		"for a moment":          {[]text{pod(false, 0), pod(true, 0)}, []string{at + "|", "|" + at, at + "|"}},
+		"while it restarts":     {[]text{pod(false, 0), pod(true, 1)}, []string{at + "|", "|" + at, "|", at + "|"}},
+		"once it has restarted": {[]text{pod(false, 1), pod(true, 1)}, []string{at + "|", "|", at + "|"}},
+		"restarted unnoticed":   {[]text{pod(true, 1)}, []string{at + "|", "|", at + "|"}},
+		"it ends":               {[]text{deleted}, []string{at + "|", "|"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, standalone())
+			s.put(podsPath, "a", pod(true, 0))
+			s.run()
+			s.tells(at)
+			for i, p := range c.then {
+				s.put(podsPath, "a", p)
+				if i < len(c.then)-1 {
+					s.tells()
+				}
+			}
+			s.until("as many sets", func() bool { _, n := s.pool.now(); return n >= len(c.want) })
+			if got := s.pool.all(); !slices.Equal(got, c.want) {
+				t.Errorf("told %q, want %q", got, c.want)
+			}
+		})
+	}
 }

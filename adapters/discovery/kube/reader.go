@@ -70,7 +70,9 @@ func (r *Reader) Pods(ctx context.Context, t Target) (found Found, _ error) {
 	}
 	slices.SortFunc(read, byAge)
 	for _, p := range read {
-		found.Endpoints = p.endpoints(found.Endpoints, t.Ports)
+		if p.serves {
+			found.Endpoints = p.endpoints(found.Endpoints, t.Ports)
+		}
 	}
 	found.Pods = len(all)
 	return found, nil

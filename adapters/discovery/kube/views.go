@@ -134,18 +134,32 @@ func (d *Discovery) podOf(o *object) *pod {
 	return p
 }
 
-// set returns the endpoints of all pods, and the pod of each.
-func (d *Discovery) set() (set []messages.EndpointSpec, owners []*pod) {
+// set returns the endpoints of the pods that serve, those of the others, and the process of each address.
+func (d *Discovery) set() (set, unready []messages.EndpointSpec, owners map[messages.Address]process) {
 	ordered := make([]*pod, 0, len(d.pods.all))
 	for _, p := range d.pods.all {
 		ordered = append(ordered, p)
 	}
 	slices.SortFunc(ordered, byAge)
-	for _, p := range ordered {
-		set = p.endpoints(set, d.pods.ports)
-		for len(owners) < len(set) {
-			owners = append(owners, p)
+	owners = make(map[messages.Address]process, len(ordered))
+	own := func(e []messages.EndpointSpec, p *pod) {
+		for _, s := range e {
+			owners[s.Address] = p.process()
 		}
 	}
-	return set, owners
+	for _, p := range ordered {
+		if !p.serves {
+			from := len(unready)
+			unready = p.endpoints(unready, d.pods.ports)
+			own(unready[from:], p)
+		}
+	}
+	for _, p := range ordered { // these count where a pod that has ended still names the address of one that serves
+		if p.serves {
+			from := len(set)
+			set = p.endpoints(set, d.pods.ports)
+			own(set[from:], p)
+		}
+	}
+	return set, unready, owners
 }

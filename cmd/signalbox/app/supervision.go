@@ -28,7 +28,7 @@ const (
 // supervision is the tree as buildTree and its actors spawn it: TestSupervisionIsWhatIsSpawned compares both.
 var supervision = role{
 	"loop", eachLoop, runtime.RestartOnPanic, "its actors", "no actor: it runs no code that can fail", []role{
-		{"pool", firstLoop, runtime.RestartOnPanic, "nothing: the snapshot stays in force", "no actor", []role{
+		{"pool", firstLoop, runtime.RestartOnPanic, "who is away; the snapshot stays in force", "no actor", []role{
 			{"scraper", "/<endpoint>", runtime.RestartOnPanic, "the interval learnt; the sample stays and ages",
 				"the sample's age", nil},
 		}},
