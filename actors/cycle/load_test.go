@@ -14,12 +14,14 @@ import (
 // holders says that every endpoint holds so many lead blocks of any prompt.
 type holders int
 
-func (h holders) Match(_ blockindex.Prompt, out []int) int {
+func (h holders) Homes(_ blockindex.Prompt, out []int) int {
 	for i := range out {
 		out[i] = int(h)
 	}
 	return int(h)
 }
+
+func (h holders) Credit(_ blockindex.Prompt, _ uint32, home int) int { return home }
 
 // reading returns a plan of the same profiles in which the prefix index is read.
 func reading(t *testing.T, of *schedule.Plan) *schedule.Plan {

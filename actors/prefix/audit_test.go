@@ -430,3 +430,31 @@ func TestAuditTakesTheBlocksOfTheServer(t *testing.T) {
 		}
 	}
 }
+
+// What a server has lost gives no credit, but it is still where its conversations were placed.
+func TestHomesOutliveALostCache(t *testing.T) {
+	a := newAudited(t, server{room: 1 << 20, reports: true}, 40)
+	a.server.holds = nil
+	for i := 0; ; i++ {
+		if _, wrong := a.credit(); wrong == 0 {
+			break
+		} else if i == 100 {
+			t.Fatal("the loss is not noticed")
+		}
+		a.asks(a.chance.IntN(a.talks))
+	}
+	lost := 0
+	for n := range a.talks {
+		out := make([]int, 1)
+		p := blockindex.Prompt{Model: "m", Blocks: messages.ListOf(talk(n)...)}
+		if a.index.Homes(p, out); out[0] != systemBlocks+talkBlocks {
+			t.Errorf("conversation %d is at home with %d blocks, want all", n, out[0])
+		}
+		if a.index.Credit(p, 0, out[0]) < out[0] {
+			lost++
+		}
+	}
+	if lost == 0 {
+		t.Error("no conversation has lost credit")
+	}
+}

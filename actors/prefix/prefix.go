@@ -193,7 +193,7 @@ func (p *Prefix) drop(of *placement, v verdict, used uint64) (blocks int) {
 	}
 	if v.drifts {
 		rest := blockindex.Entry{From: v.keep, To: of.prompt.Blocks.Len(), Stamp: used}
-		blocks += p.index.Withdraw(of.endpoint.Slot, of.prompt, rest)
+		blocks += p.index.Lose(of.endpoint.Slot, of.prompt, rest)
 	}
 	return blocks
 }

@@ -43,6 +43,7 @@ type Index struct {
 
 	// The writer alone uses what follows.
 
+	former   *Index   // what endpoints held until an audit found it lost, see lose; nil = this is of an index itself
 	standard int      // capacity of an endpoint unless Resize says another one
 	slots    []lru    // by slot
 	stamp    uint64   // counts uses; blocks that are used together have the same
@@ -63,7 +64,7 @@ type Stats struct {
 // NewIndex returns an empty index that keeps at most capacity blocks for each endpoint; 0 or less = DefaultCapacity.
 func NewIndex(capacity int) *Index {
 	x := new(Index)
-	x.standard = DefaultCapacity
+	x.standard, x.former = DefaultCapacity, new(Index)
 	if capacity > 0 {
 		x.standard = capacity
 	}
@@ -123,6 +124,7 @@ func (x *Index) Enter(slot uint32, p Prompt) Entry {
 		pos = l.insert(k, x.stamp, pos)
 		x.hold(k, slot)
 	}
+	x.trim(slot)
 	x.stats.Entered += uint64(to - from)
 	x.stats.Held += to - from
 	x.stats.Bytes += l.bytes() - before
@@ -191,7 +193,9 @@ func (x *Index) touch(l *lru, p Prompt) int {
 
 // Withdraw removes the blocks that an Enter of this prompt added, from its end on to the first that was used since. It
 // returns their number.
-func (x *Index) Withdraw(slot uint32, p Prompt, e Entry) (withdrawn int) {
+func (x *Index) Withdraw(slot uint32, p Prompt, e Entry) int { return x.withdraw(slot, p, e, x.forget) }
+
+func (x *Index) withdraw(slot uint32, p Prompt, e Entry, take func(slot, n uint32)) (withdrawn int) {
 	if int(slot) >= len(x.slots) {
 		return 0
 	}
@@ -204,7 +208,7 @@ func (x *Index) Withdraw(slot uint32, p Prompt, e Entry) (withdrawn int) {
 		if l.nodes[n].use.stamp() != e.Stamp {
 			break
 		}
-		x.forget(slot, n)
+		take(slot, n)
 		withdrawn++
 	}
 	x.stats.Withdrawn += uint64(withdrawn)
@@ -216,9 +220,14 @@ func (x *Index) ClearSlot(slot uint32) (forgotten int) {
 	return x.ClearSome(slot, x.Held(slot))
 }
 
-// ClearSome removes at most so many blocks of an endpoint, the least recently used first, and returns their number.
-// Once none is left, it frees the endpoint's memory.
+// ClearSome removes at most so many blocks of an endpoint, former ones and then the least recently used first, and
+// returns their number. Once none is left, it frees the endpoint's memory.
 func (x *Index) ClearSome(slot uint32, most int) (forgotten int) {
+	if x.former != nil {
+		cleared := x.former.ClearSome(slot, most)
+		defer func() { forgotten += cleared }()
+		most -= cleared
+	}
 	if int(slot) >= len(x.slots) {
 		return 0
 	}
@@ -276,26 +285,30 @@ func (p Prompt) Key(e Entry) uint64 {
 	return key(p.root(), p.Blocks.At(e.From))
 }
 
-// Disuse removes the blocks of an endpoint that were last used by that stamp, and returns their number.
+// Disuse removes the blocks of an endpoint that were last used by that stamp, and returns their number. The endpoint has
+// lost them, and is still their home.
 func (x *Index) Disuse(slot uint32, stamp uint64) (forgotten int) {
 	if int(slot) >= len(x.slots) {
 		return 0
 	}
 	l := &x.slots[slot]
 	for l.size > 0 && l.nodes[l.oldest()].use.stamp() <= stamp {
-		x.forget(slot, l.oldest())
+		x.lose(slot, l.oldest())
 		forgotten++
 	}
+	x.trim(slot)
 	x.stats.Forgotten += uint64(forgotten)
 	return forgotten
 }
 
-// Held returns how many blocks an endpoint holds.
-func (x *Index) Held(slot uint32) int {
-	if int(slot) >= len(x.slots) {
-		return 0
+// Held returns how many blocks an endpoint holds, former ones included.
+func (x *Index) Held(slot uint32) (held int) {
+	for of := x; of != nil; of = of.former {
+		if int(slot) < len(of.slots) {
+			held += of.slots[slot].size
+		}
 	}
-	return x.slots[slot].size
+	return held
 }
 
 // Reset removes all blocks, whatever state a panic of the writer left.
@@ -306,10 +319,17 @@ func (x *Index) Reset() {
 	x.stats.Forgotten += uint64(x.stats.Held)
 	x.stats.Blocks, x.stats.Held, x.stats.Bytes = 0, 0, 0
 	x.slots = nil
+	if x.former != nil {
+		x.former.Reset()
+	}
 }
 
-// Stats returns the figures of the index.
-func (x *Index) Stats() Stats { return x.stats }
+// Stats returns the figures of the index. Former blocks count in its bytes alone.
+func (x *Index) Stats() Stats {
+	all := x.stats
+	all.Bytes += x.former.stats.Bytes
+	return all
+}
 
 // reach makes room for a slot.
 func (x *Index) reach(slot uint32) {

@@ -249,8 +249,8 @@ func TestDisuse(t *testing.T) {
 		t.Errorf("%d blocks went, %d and %d are left of the prompts; want 1, 2 and 4", n, len(stamps(one)),
 			len(stamps(two)))
 	}
-	if n := x.Disuse(0, second.Stamp); n != 4 || x.Held(0) != 0 || x.Disuse(7, 100) != 0 {
-		t.Errorf("%d blocks went, %d are left; want 4 and 0", n, x.Held(0))
+	if n := x.Disuse(0, second.Stamp); n != 4 || len(stamps(two)) != 0 || x.Disuse(7, 100) != 0 {
+		t.Errorf("%d blocks went, %d are left; want 4 and 0", n, len(stamps(two)))
 	}
 	if stats := x.Stats(); stats.Held != 0 || stats.Blocks != 0 || stats.Forgotten != 5 {
 		t.Errorf("stats %+v", stats)

@@ -10,6 +10,7 @@ import (
 // meanwhile, so each is clamped to the sets around it.
 type search struct {
 	index *Index
+	more  *Index // whose holders count, too; nil = none
 	p     Prompt
 	root  uint64 // of p
 	words int    // of each set that are used
@@ -25,14 +26,16 @@ var none holderSet // never written
 // Match sets out[slot] to the number of lead blocks of the prompt that the endpoint in the slot holds, and returns the
 // largest of these numbers. It ignores slots from len(out) on. It looks at about log2(blocks) blocks, and as many again
 // for each different length among the endpoints. It takes no lock and does not allocate.
-func (x *Index) Match(p Prompt, out []int) int {
+func (x *Index) Match(p Prompt, out []int) int { return x.match(p, out, nil) }
+
+func (x *Index) match(p Prompt, out []int, more *Index) int {
 	clear(out)
 	n := p.Blocks.Len()
 	words := min((len(out)+63)/64, int(x.words.Load()), maxWords)
 	if n == 0 || words == 0 {
 		return 0
 	}
-	s := search{index: x, p: p, root: p.root(), words: words, out: out}
+	s := search{index: x, more: more, p: p, root: p.root(), words: words, out: out}
 	var here, there holderSet
 	if !s.holders(0, &here) {
 		return 0
@@ -53,14 +56,24 @@ func (x *Index) Match(p Prompt, out []int) int {
 }
 
 // holders sets set to the holders of block i, and reports whether there are any.
-func (s *search) holders(i int, set *holderSet) bool {
+func (s *search) holders(i int, set *holderSet) (some bool) {
 	k := key(s.root, s.p.Blocks.At(i))
-	t := s.index.shards[k>>(64-shardBits)].Load()
-	if t == nil {
+	if t := s.index.shards[k>>(64-shardBits)].Load(); t != nil {
+		some = t.holders(k, set[:s.words])
+	} else {
 		clear(set[:s.words])
-		return false
 	}
-	return t.holders(k, set[:s.words])
+	if s.more == nil {
+		return some
+	}
+	var further holderSet
+	if t := s.more.shards[k>>(64-shardBits)].Load(); t != nil && t.holders(k, further[:s.words]) {
+		some = true
+		for w := range s.words {
+			set[w] |= further[w]
+		}
+	}
+	return some
 }
 
 // clamp makes set a subset of the set of an earlier block and a superset of that of a later one.

@@ -310,8 +310,11 @@ func (unheard) AllStale()                    {}
 func (unheard) RunFailed(string, messages.Reason) {}
 func (unheard) ShadowPicked(string, bool)         {}
 
-// Matcher finds how much of a prompt each endpoint holds.
+// Matcher finds where a prompt belongs.
 type Matcher interface {
-	// Match sets out[slot] to the number of lead blocks that the endpoint in the slot holds, and returns the largest.
-	Match(p blockindex.Prompt, out []int) int
+	// Homes sets out[slot] to the number of lead blocks that were placed at the endpoint in the slot, and returns the
+	// largest. It may have lost some.
+	Homes(p blockindex.Prompt, out []int) int
+	// Credit returns how many of these lead blocks of a slot its endpoint is taken to hold.
+	Credit(p blockindex.Prompt, slot uint32, home int) int
 }

@@ -256,6 +256,32 @@ func TestMatchesGoBySlotAndAreAskedForOnce(t *testing.T) {
 	}
 }
 
+// lossy is a matcher whose endpoints have lost all blocks but one.
+type lossy struct{ matchFunc }
+
+func (lossy) Credit(blockindex.Prompt, uint32, int) int { return 1 }
+
+// Plugins prefer the endpoint where a prompt was placed. What is taken to be cached there is what it holds still.
+func TestPluginsSeeHomesAndThePickHasTheCredit(t *testing.T) {
+	s := newScene(t, 2)
+	s.tools.Matcher = lossy{func(_ blockindex.Prompt, out []int) int {
+		out[1] = 3
+		return 3
+	}}
+	s.scheduler = schedule.NewScheduler(s.tools)
+	s.req.Blocks = messages.ListOf[uint64](1, 2, 3)
+	blocks := s.number(attributes.PrefixBlocks)
+	s.scorer("prefix", 1, s.reads(attributes.PrefixBlocks), func(in *schedule.Input, scores []float32) {
+		for i := range scores {
+			scores[i] = float32(in.Numbers(blocks).At(i))
+		}
+	})
+	out := s.run()
+	if out.Ranked[0] != s.snap.Endpoints[1] || out.PrefixBlocks != 1 {
+		t.Errorf("picked %v with a credit of %d, want the home with 1", out.Ranked[0].ID, out.PrefixBlocks)
+	}
+}
+
 // apart runs two profiles, the second alone.
 type apart struct{ alone bool }
 

@@ -160,7 +160,9 @@ func (f scoreFunc) Score(in *schedule.Input, scores []float32) { f(in, scores) }
 func (f pickFunc) Pick(in *schedule.Input, totals []float32, ranked []int) []int {
 	return f(in, totals, ranked)
 }
-func (f matchFunc) Match(p blockindex.Prompt, out []int) int { return f(p, out) }
+func (f matchFunc) Homes(p blockindex.Prompt, out []int) int { return f(p, out) }
+
+func (f matchFunc) Credit(_ blockindex.Prompt, _ uint32, home int) int { return home }
 
 type once struct{}
 

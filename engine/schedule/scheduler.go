@@ -67,7 +67,7 @@ type Outcome struct {
 
 	Full         bool // it has a Reason only because no endpoint that the request may use has room
 	Probe        bool // this request is the probe of Ranked[0]
-	PrefixBlocks int  // lead blocks of the request that Ranked[0] holds; -1 = no index was asked
+	PrefixBlocks int  // lead blocks of the request that Ranked[0] is taken to hold; -1 = no index was asked
 
 	RetryAfter time.Duration                                 // as in messages.PickFailed
 	Responses  messages.List[messages.List[messages.Header]] // as in messages.PickMade; Prepare sets it
@@ -348,7 +348,8 @@ func (s *Scheduler) deliver(out *Outcome) {
 	}
 	out.Decision.Headers, s.final.Headers = messages.TakeList(append(s.headers.list, s.final.Headers...)), nil
 	if s.view.matched {
-		out.PrefixBlocks = s.view.matches[s.best[0].ID.Slot]
+		slot := s.best[0].ID.Slot
+		out.PrefixBlocks = s.tools.Matcher.Credit(promptOf(s.course.request), slot, s.view.matches[slot])
 	}
 }
 

@@ -143,8 +143,8 @@ func (v *view) put(at int, e *endpoints.Endpoint) {
 	v.resample(at, nil)
 }
 
-// match notes how many lead blocks of the prompt each endpoint holds, in whole blocks of the first endpoint's cache if
-// sizes are tuned by it.
+// match notes how many lead blocks of the prompt each endpoint is the home of, in whole blocks of the first endpoint's
+// cache if sizes are tuned by it.
 func (v *view) match(req *messages.Request, slots int, m Matcher, sizes messages.PrefixSizes) {
 	if len(v.fills.prompts.prefix) == 0 {
 		return
@@ -153,7 +153,7 @@ func (v *view) match(req *messages.Request, slots int, m Matcher, sizes messages
 	clear(v.matches)
 	if len(v.all) > 0 && m != nil && req.Blocks.Len() > 0 {
 		v.matched = true
-		m.Match(blockindex.Prompt{Model: req.Model, Salt: req.Salt, Blocks: req.Blocks}, v.matches)
+		m.Homes(promptOf(req), v.matches)
 		if sizes.Tuned || sizes.BlockTokens > blockindex.BlockTokens {
 			v.inUnits(req.Blocks.Len(), blockindex.Unit(sizes, v.known[0].cache))
 		}
@@ -173,6 +173,10 @@ func (v *view) inUnits(prompt, tokens int) {
 			v.matches[i] = blockindex.Whole(held, prompt, tokens)
 		}
 	}
+}
+
+func promptOf(req *messages.Request) blockindex.Prompt {
+	return blockindex.Prompt{Model: req.Model, Salt: req.Salt, Blocks: req.Blocks}
 }
 
 // source says what was read of the endpoint at a place. While its answers stay the same, only load and freshness are

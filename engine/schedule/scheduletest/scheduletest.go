@@ -288,4 +288,6 @@ func (stopped) Nanos() int64 { return 0 }
 
 type matches []int
 
-func (m matches) Match(_ blockindex.Prompt, out []int) int { return copy(out, m) }
+func (m matches) Homes(_ blockindex.Prompt, out []int) int { return copy(out, m) }
+
+func (m matches) Credit(_ blockindex.Prompt, _ uint32, home int) int { return home }

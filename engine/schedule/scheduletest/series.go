@@ -141,8 +141,11 @@ type lookingFilter struct{ look func(*schedule.Input) }
 
 func (f lookingFilter) Filter(in *schedule.Input, _ []bool) { f.look(in) }
 
-// Match is what the endpoints of the request in hand hold of its prompt.
-func (s *Series) Match(p blockindex.Prompt, out []int) int { return s.held.Match(p, out) }
+// Homes is what the endpoints of the request in hand hold of its prompt.
+func (s *Series) Homes(p blockindex.Prompt, out []int) int { return s.held.Homes(p, out) }
+
+// Credit is all of it.
+func (s *Series) Credit(_ blockindex.Prompt, _ uint32, home int) int { return home }
 
 type best struct{ of *Series }
 
