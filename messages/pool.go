@@ -106,12 +106,12 @@ type RemovalDue struct {
 	Version uint64 // of that snapshot, from 1
 }
 
-// AbsenceOver says that an endpoint may have been away for as long as an endpoint may.
+// AbsenceOver says that the endpoint that was away the longest may have been so for as long as one may.
 //
 //	From:  pool, to itself
 //	To:    pool
 //	Reply: none
-type AbsenceOver struct{ Endpoint EndpointID }
+type AbsenceOver struct{}
 
 func (PoolStarted) poolMsg()            {}
 func (EndpointsDiscovered) poolMsg()    {}

@@ -42,10 +42,18 @@ func (p *Pool) part(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoint
 		p.withdraw(ctx, p.longestAway())
 	}
 	p.away[e.Spec.Address] = away{e, ctx.Now()}
-	ctx.After(awayFor, messages.AbsenceOver{Endpoint: e.ID})
+	p.await(ctx)
 }
 
-// longestAway returns the endpoint that has been away the longest. There is one.
+// await sets the timer for the endpoint that has been away the longest, if there is one and no timer is set.
+func (p *Pool) await(ctx runtime.Context[messages.PoolMsg]) {
+	if longest := p.longestAway(); longest != nil && !p.waiting {
+		p.waiting = true
+		ctx.After(awayFor-ctx.Now().Sub(p.away[longest.Spec.Address].since), messages.AbsenceOver{})
+	}
+}
+
+// longestAway returns the endpoint that has been away the longest; nil = none is away.
 func (p *Pool) longestAway() (longest *endpoints.Endpoint) {
 	var since time.Time
 	for _, a := range p.away {
@@ -72,12 +80,13 @@ func (p *Pool) review(ctx runtime.Context[messages.PoolMsg], stays map[messages.
 	}
 }
 
-// onAbsenceOver withdraws an endpoint that has been away for too long since it left last.
-func (p *Pool) onAbsenceOver(ctx runtime.Context[messages.PoolMsg], m messages.AbsenceOver) {
-	for _, a := range p.away {
-		if a.ID == m.Endpoint && ctx.Now().Sub(a.since) >= awayFor {
+// onAbsenceOver withdraws the endpoints that have been away for too long since they left last.
+func (p *Pool) onAbsenceOver(ctx runtime.Context[messages.PoolMsg]) {
+	for _, address := range sortedKeys(p.away) {
+		if a := p.away[address]; ctx.Now().Sub(a.since) >= awayFor {
 			p.withdraw(ctx, a.Endpoint)
-			return
 		}
 	}
+	p.waiting = false
+	p.await(ctx)
 }

@@ -50,6 +50,7 @@ type Pool struct {
 	set      *endpoints.Snapshot       // in force
 	next     []*endpoints.Endpoint     // the wanted set: those of set that stay, and those that wait for the proxies
 	away     map[messages.Address]away // that may come back; a restart of the pool takes them for gone
+	waiting  bool                      // for AbsenceOver
 	told     announced
 	scrapers map[messages.EndpointID]messages.Sink[messages.ScraperMsg]
 	slots    slots
@@ -123,7 +124,7 @@ func (p *Pool) Receive(ctx runtime.Context[messages.PoolMsg], m messages.PoolMsg
 	case messages.RemovalDue:
 		p.onRemovalDue(ctx, m)
 	case messages.AbsenceOver:
-		p.onAbsenceOver(ctx, m)
+		p.onAbsenceOver(ctx)
 	}
 }
 

@@ -124,7 +124,7 @@ func (w *world) calm(requests int) {
 	}
 	w.until("the last client has left", time.Minute, func() bool { return w.ledger.present == 0 })
 	runtimetest.Inspect(w.sys).StepUntil(10 * time.Millisecond)
-	w.rest(w.ledger.live() + w.farm.pending + 1) // timers: one of each scraper, of each page on its way, and of window
+	w.rest(w.ledger.live() + w.farm.pending + 2) // timers: of each scraper, each page on its way, window, and who is away
 	w.answered(w.ledger.lines[before:])
 	for _, l := range w.ledger.lines[before:] {
 		if l.picked != 1 || l.revoked != 0 {
@@ -134,10 +134,10 @@ func (w *world) calm(requests int) {
 	w.exact()
 }
 
-// emptied takes every endpoint away: nothing is left to happen.
+// emptied takes every endpoint away, until none may come back: nothing is left to happen.
 func (w *world) emptied() {
 	w.other.found(0)
-	runtimetest.Inspect(w.sys).StepUntil(10 * time.Second)
+	runtimetest.Inspect(w.sys).StepUntil(6 * time.Minute)
 	w.exact()
 	w.unloaded()
 	w.scraped()
