@@ -18,14 +18,14 @@ const (
 )
 
 // away is an incarnation that left the set and may come back, with its load, its blocks and whatever else is known of
-// it. It is in no snapshot, so that nothing picks it, and has no scraper.
+// it. It is in no snapshot, so that nothing picks it. Its scraper goes on, and tells if its process is another one.
 type away struct {
 	*endpoints.Endpoint
 	since time.Time
 }
 
 // mayReturn reports whether an endpoint that a set does not have may come back as the same process, and something
-// would tell if it did not: the source, or else the first page that its scraper reads then.
+// would tell if it did not: the source, or else the pages that its scraper reads.
 func mayReturn(m messages.EndpointsDiscovered, unready map[messages.Address]messages.EndpointSpec,
 	e *endpoints.Endpoint) bool {
 	if s, ok := unready[e.Spec.Address]; ok && sameSpec(s, e.Spec) {
@@ -37,7 +37,6 @@ func mayReturn(m messages.EndpointsDiscovered, unready map[messages.Address]mess
 
 // part has an incarnation be away, which ends by its return, or as that of withdraw.
 func (p *Pool) part(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoint) {
-	p.stopScraping(e)
 	if len(p.away) >= mostAway {
 		p.withdraw(ctx, p.longestAway())
 	}

@@ -32,7 +32,7 @@ func (s *scene) whole(ready, unready []messages.EndpointSpec) {
 
 func specs(list ...messages.EndpointSpec) []messages.EndpointSpec { return list }
 
-// One that is away is in no snapshot and is not scraped. If it comes back as the same process it is the incarnation that
+// One that is away is in no snapshot, and is scraped on. If it comes back as the same process it is the incarnation that
 // it was, with all that it holds.
 func TestEndpointThatWasAwayIsTheSame(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -50,8 +50,7 @@ func TestEndpointThatWasAwayIsTheSame(t *testing.T) {
 			c.leave(s)
 			s.holds(2, id(1, 2))
 			s.left()
-			s.scrapers[id(0, 1)].Got(messages.EndpointWithdrawn{})
-			delete(s.scrapers, id(0, 1))
+			s.scrapers[id(0, 1)].Got()
 			s.actor.Advance(awayFor - 1)
 			s.discover(spec(a), spec(b))
 			s.holds(3, id(0, 1), id(1, 2))
@@ -109,7 +108,6 @@ func TestEndpointThatComesBackRestartedIsAnother(t *testing.T) {
 	s.discover(spec(a))
 	s.tells(s.pool.Snapshot().Endpoints[0], 17)
 	s.discover()
-	delete(s.scrapers, id(0, 1))
 	s.discover(spec(a))
 	s.holds(3, id(0, 1))
 	s.actor.Tell(messages.EndpointRestarted{Endpoint: id(0, 1)})
@@ -123,11 +121,9 @@ func TestEachAbsenceHasItsTime(t *testing.T) {
 	s.discover(spec(a))
 	s.tells(s.pool.Snapshot().Endpoints[0], 17)
 	s.discover()
-	delete(s.scrapers, id(0, 1))
 	s.actor.Advance(awayFor - 1)
 	s.discover(spec(a))
 	s.discover()
-	delete(s.scrapers, id(0, 1))
 	s.actor.Advance(awayFor - 1)
 	s.left()
 	s.actor.Advance(1)

@@ -224,7 +224,10 @@ func (p *Pool) admit(spec messages.EndpointSpec) *endpoints.Endpoint {
 
 // withdraw ends an incarnation: its scraper stops, and its slot is not given out until prefix has cleared it.
 func (p *Pool) withdraw(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoint) {
-	p.stopScraping(e)
+	if s := p.scrapers[e.ID]; s != nil {
+		s.Tell(messages.EndpointWithdrawn{})
+		delete(p.scrapers, e.ID)
+	}
 	if a, ok := p.away[e.Spec.Address]; ok && a.Endpoint == e {
 		delete(p.away, e.Spec.Address)
 	}
@@ -237,13 +240,6 @@ func (p *Pool) withdraw(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endp
 	}
 	p.slots.clearing[e.ID.Slot], p.slots.departed[e.ID.Slot] = e.ID, e.ID
 	p.deps.Prefix.Tell(messages.EndpointLeft{Endpoint: e.ID, Pool: ctx.Self()})
-}
-
-func (p *Pool) stopScraping(e *endpoints.Endpoint) {
-	if s := p.scrapers[e.ID]; s != nil {
-		s.Tell(messages.EndpointWithdrawn{})
-		delete(p.scrapers, e.ID)
-	}
 }
 
 // publish makes next the wanted set. Without an announcer it comes into force at once. found is when discovery had what
