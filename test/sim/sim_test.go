@@ -17,7 +17,7 @@ var (
 )
 
 const (
-	fixedSeeds   = 20
+	fixedSeeds   = 40
 	seedRequests = 700 // with which a seed plays
 	longRequests = 10_000
 )
