@@ -17,7 +17,7 @@ var (
 )
 
 const (
-	fixedSeeds   = 40
+	fixedSeeds   = 60
 	seedRequests = 700 // with which a seed plays
 	longRequests = 10_000
 )
