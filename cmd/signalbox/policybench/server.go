@@ -49,7 +49,7 @@ func (t Timing) speed() float64 {
 // sequence is a request at a server.
 type sequence struct {
 	*exchange
-	miss      int      // tokens of the prompt that were to be computed when it came
+	miss      int      // tokens of the prompt that were to be computed when it came, at a watched server
 	computed  int      // tokens whose KV is there
 	generated int      // tokens of the answer
 	cached    int      // tokens of the prompt that were cached when it was admitted
@@ -68,7 +68,7 @@ type block struct {
 // server is a model server: continuous batching, prompts in chunks, a cache of blocks whose least recently used go first.
 type server struct {
 	Engine
-	index int
+	watched bool // coming is kept, for policies that know it
 
 	waiting []*sequence
 	running []*sequence // in the order of their admission
@@ -97,8 +97,8 @@ type tally struct {
 	preempted      int
 }
 
-func newServer(e Engine, index int) *server {
-	return &server{Engine: e, index: index, free: e.KVBlocks, blocks: map[uint64]*block{}, coming: map[uint64]int{}}
+func newServer(e Engine, watched bool) *server {
+	return &server{Engine: e, watched: watched, free: e.KVBlocks, blocks: map[uint64]*block{}, coming: map[uint64]int{}}
 }
 
 // hits returns how many first blocks of a prompt are cached.
@@ -151,9 +151,13 @@ func (s *server) fits(x *exchange) bool { return x.prompt+x.output <= s.KVBlocks
 
 // submit adds a request that fits.
 func (s *server) submit(x *exchange, now time.Time) {
-	s.waiting = append(s.waiting, &sequence{exchange: x, miss: s.miss(x)})
-	for _, id := range x.blocks {
-		s.coming[id]++
+	q := &sequence{exchange: x}
+	s.waiting = append(s.waiting, q)
+	if s.watched {
+		q.miss = s.miss(x)
+		for _, id := range x.blocks {
+			s.coming[id]++
+		}
 	}
 	if !s.step.runs {
 		s.begin(now)
@@ -272,6 +276,9 @@ func (s *server) end(at time.Time, told func(*sequence, time.Time)) {
 
 // gone forgets a request that has ended.
 func (s *server) gone(q *sequence) {
+	if !s.watched {
+		return
+	}
 	for _, id := range q.blocks {
 		if s.coming[id]--; s.coming[id] == 0 {
 			delete(s.coming, id)

@@ -142,7 +142,7 @@ func (w *world) happen() {
 func (w *world) begin() {
 	for i, e := range w.Servers {
 		w.servers = append(w.servers, &node{
-			server: newServer(e, i), at: messages.Address(fmt.Sprintf("10.0.0.%d:80", i+1)), open: map[*exchange]bool{},
+			server: newServer(e, w.watched()), at: messages.Address(fmt.Sprintf("10.0.0.%d:80", i+1)), open: map[*exchange]bool{},
 			in: i < len(w.Servers)-w.Away, started: start.Add(-time.Hour),
 		})
 	}
@@ -151,6 +151,15 @@ func (w *world) begin() {
 	}
 	w.Load.begin(w)
 	w.after(w.Warm+w.Length+drain, func() { w.over = true })
+}
+
+// watched reports whether the policy knows what is in the servers.
+func (w *world) watched() bool {
+	switch w.policy.(type) {
+	case oracle, idealSticky:
+		return true
+	}
+	return false
 }
 
 // closing reports whether all that is measured has come.
@@ -303,7 +312,7 @@ func (w *world) restart(server int, away time.Duration) {
 		broken = append(broken, x)
 	}
 	slices.SortFunc(broken, func(a, b *exchange) int { return a.number - b.number })
-	n.server, n.open, n.woken = newServer(n.Engine, server), map[*exchange]bool{}, time.Time{}
+	n.server, n.open, n.woken = newServer(n.Engine, w.watched()), map[*exchange]bool{}, time.Time{}
 	for _, x := range broken {
 		w.breaks(x)
 	}
