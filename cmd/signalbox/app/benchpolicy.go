@@ -20,6 +20,7 @@ type benchPolicyOptions struct {
 	scenarios, policies []string
 	loads               []string
 	seeds, workers      int
+	html                string
 	quiet               bool
 }
 
@@ -52,6 +53,7 @@ func (o *benchPolicyOptions) register(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.loads, "loads", nil, "loads of the scenarios agentic and open, above 0; none is 0.7,1,1.4,1.8,2.5")
 	f.IntVar(&o.seeds, "seeds", 8, "how often each is played, 1 to 64")
 	f.IntVar(&o.workers, "workers", goruntime.GOMAXPROCS(0), "plays at once")
+	f.StringVar(&o.html, "html", "", "file that gets a page with charts")
 	f.BoolVar(&o.quiet, "quiet", false, "say nothing of how far it is")
 }
 
@@ -59,6 +61,13 @@ func (o *benchPolicyOptions) run(ctx context.Context, cmd *cobra.Command) error 
 	b, err := o.options()
 	if err != nil {
 		return err
+	}
+	var page *os.File // made at once, because an error after minutes would lose all
+	if o.html != "" {
+		if page, err = os.Create(o.html); err != nil {
+			return err
+		}
+		defer page.Close()
 	}
 	if !o.quiet {
 		b.Progress = func(done, of int) {
@@ -70,6 +79,11 @@ func (o *benchPolicyOptions) run(ctx context.Context, cmd *cobra.Command) error 
 	r, err := policybench.Bench(ctx, b)
 	if err != nil {
 		return err
+	}
+	if page != nil {
+		if err := errors.Join(r.WriteHTML(page), page.Close()); err != nil {
+			return err
+		}
 	}
 	return r.Write(cmd.OutOrStdout())
 }

@@ -32,6 +32,7 @@ type Results struct {
 	Scenarios []Scenario
 	Policies  []Contender
 	Outcomes  [][][]Outcome // by scenario, policy and seed
+	Capacity  []float64     // requests a second under cache pressure, by policy; nil = that is not played
 }
 
 // Bench plays all scenarios to all policies.
@@ -93,21 +94,37 @@ func wants(wanted, name string) bool {
 	return name == wanted || strings.HasPrefix(name, wanted+" ")
 }
 
-// run calibrates, and then plays all. An interrupted run has no results.
+// run calibrates, finds capacities, and then plays all. An interrupted run has no results.
 func (r *Results) run(ctx context.Context) error {
 	var settings []*setting
+	var pressed *setting
 	for _, s := range r.Scenarios {
 		if !slices.Contains(settings, s.setting) {
 			settings = append(settings, s.setting)
 		}
-	}
-	plays := len(r.Scenarios) * len(r.Policies) * r.Options.Seeds
-	told := func(n int) {
-		if r.Options.Progress != nil {
-			r.Options.Progress(n, plays+len(settings))
+		if s.name == pressureName {
+			pressed = s.setting
+			r.Capacity = make([]float64, len(r.Policies))
 		}
 	}
-	err := parallel(ctx, r.Options.Workers, len(settings), func(i int) error { return settings[i].calibrate() }, told)
+	plays, done := len(r.Scenarios)*len(r.Policies)*r.Options.Seeds, 0
+	all := len(settings) + len(r.Capacity) + plays
+	each := func(n int, do func(i int) error) error {
+		err := parallel(ctx, r.Options.Workers, n, do, func(now int) {
+			if r.Options.Progress != nil {
+				r.Options.Progress(done+now, all)
+			}
+		})
+		done += n
+		return err
+	}
+	if err := each(len(settings), func(i int) error { return settings[i].calibrate() }); err != nil {
+		return err
+	}
+	err := each(len(r.Capacity), func(k int) (err error) {
+		r.Capacity[k], err = pressed.capacity(r.Policies[k])
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -118,7 +135,7 @@ func (r *Results) run(ctx context.Context) error {
 			r.Outcomes[i][k] = make([]Outcome, r.Options.Seeds)
 		}
 	}
-	return parallel(ctx, r.Options.Workers, plays, func(n int) (err error) {
+	return each(plays, func(n int) (err error) {
 		seed, k := n%r.Options.Seeds, n/r.Options.Seeds%len(r.Policies)
 		i := n / r.Options.Seeds / len(r.Policies)
 		s := r.Scenarios[i]
@@ -126,7 +143,7 @@ func (r *Results) run(ctx context.Context) error {
 			return fmt.Errorf("%s, %s, seed %d: %w", s.Name, r.Policies[k].Name, seed+1, err)
 		}
 		return nil
-	}, func(n int) { told(n + len(settings)) })
+	})
 }
 
 // parallel does n things, some at once, and tells after each how many are done.
@@ -231,20 +248,50 @@ func (r *Results) mean(scenario, policy int, of func(Outcome) float64) (sum floa
 	return sum / float64(r.Options.Seeds)
 }
 
-// score counts in how many scenarios a policy is better than ideal sticky, as good, and worse, at 5 %.
-func (r *Results) score(policy int) (wins, ties, losses int) {
+// score counts in how many scenarios a policy is better than ideal sticky, as good, and worse.
+func (r *Results) score(policy int) (won, tied, lost int) {
 	for i := range r.Scenarios {
-		switch x := interval(r.ratios(meanTTFT, policy, 0, []int{i})).Mean; {
-		case x < .95:
-			wins++
-		case x > 1.05:
-			losses++
-		default:
-			ties++
+		switch _, is := r.verdict(i, policy); is {
+		case wins:
+			won++
+		case losses:
+			lost++
+		case ties:
+			tied++
 		}
 	}
-	return wins, ties, losses
+	return won, tied, lost
+}
+
+// verdict is how a policy does beside ideal sticky.
+type verdict string
+
+const (
+	wins   verdict = "wins"
+	ties   verdict = "ties"
+	losses verdict = "losses"
+)
+
+// verdict returns how a policy does in a scenario, and its ratio.
+func (r *Results) verdict(scenario, policy int) (float64, verdict) {
+	switch ratio := interval(r.ratios(meanTTFT, policy, 0, []int{scenario})).Mean; {
+	case ratio < 1-margin:
+		return ratio, wins
+	case ratio > 1+margin:
+		return ratio, losses
+	default:
+		return ratio, ties
+	}
+}
+
+// margin is within which two policies are as good.
+const margin = .05
+
+// oracle returns the policy whose hits those of others are divided by: one that knows caches and queues.
+func (r *Results) oracle() int {
+	return max(0, slices.IndexFunc(r.Policies, func(c Contender) bool { return c.Name == oracleName }))
 }
 
 func meanTTFT(o Outcome) float64 { return o.Mean }
 func p99TTFT(o Outcome) float64  { return o.P99 }
+func hitShare(o Outcome) float64 { return o.Hits }

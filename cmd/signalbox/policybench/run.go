@@ -28,7 +28,7 @@ const goodTTFT = 2 * time.Second
 
 // Run plays once.
 func Run(p Play, c Contender) (Outcome, error) {
-	w := &world{Play: p, now: start, rand: rand.New(rand.NewPCG(p.Seed, 7))}
+	w := &world{Play: p, now: start, rand: newRand(p.Seed)}
 	if c.rule != nil {
 		w.policy = c.rule()
 		w.play()
@@ -37,6 +37,8 @@ func Run(p Play, c Contender) (Outcome, error) {
 	}
 	return w.outcome(), nil
 }
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 
 func (w *world) outcome() (o Outcome) {
 	from, to := start.Add(w.Warm), start.Add(w.Warm+w.Length)

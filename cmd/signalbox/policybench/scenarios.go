@@ -42,7 +42,7 @@ func Scenarios(t Traces, timing Timing, loads []float64) (all []Scenario) {
 	engine := Engine{KVBlocks: 20_000, StepTokens: 2048, MaxSequences: 256, Timing: timing}
 	large, small := engine, engine
 	large.StepTokens, small.KVBlocks = 8192, 5000
-	closed := Load{Trace: t.Sessions, Scale: scale, ThinkMax: 2 * time.Second, Clients: 1, Tenants: 4, Ramp: 60 * time.Second}
+	closed := Load{Trace: t.Sessions, Scale: scale, ThinkMax: 2 * time.Second, Clients: 1, Tenants: 4, Ramp: 30 * time.Second}
 	open := Load{Trace: t.Requests, Scale: scale, Rate: 1, Tenants: 4}
 	add := func(name string, p Play, loads ...float64) *setting {
 		s := &setting{name: name, play: p}
@@ -80,12 +80,15 @@ func Scenarios(t Traces, timing Timing, loads []float64) (all []Scenario) {
 		{At: 40 * time.Second, Do: func(w *world) { w.bring(2, true); w.bring(3, true) }},
 	}
 	add("one-to-four", grows, .5)
-	add("pressure", pressure(timing), 1, 1.2)
+	add(pressureName, pressure(timing), 1, 1.2)
 	for i := range all[others:] {
 		all[others+i].Group = groupOthers
 	}
 	return all
 }
+
+// pressureName is the name of the scenario that policies have a capacity in.
+const pressureName = "pressure"
 
 // pressure is a play whose prefixes do not all fit into the caches: some are hot, more are warm, and the rest is not
 // used twice.
@@ -110,7 +113,10 @@ func groupOf(load float64) string {
 
 // usual is a play of so many equal servers.
 func usual(l Load, e Engine, servers int) Play {
-	p := Play{Load: l, Warm: 80 * time.Second, Length: 60 * time.Second, Page: 100 * time.Millisecond, Servers: slices.Repeat([]Engine{e}, servers)}
+	p := Play{
+		Load: l, Warm: 45 * time.Second, Length: 45 * time.Second, Page: 100 * time.Millisecond,
+		Servers: slices.Repeat([]Engine{e}, servers),
+	}
 	if l.Clients == 0 {
 		p.Warm = 30 * time.Second
 	}

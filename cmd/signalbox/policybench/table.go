@@ -1,9 +1,11 @@
 package policybench
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -26,17 +28,22 @@ func (r *Results) Write(w io.Writer) error {
 	for _, g := range r.groups() {
 		fmt.Fprintf(t, "\t%s", g)
 	}
-	fmt.Fprint(t, "\tall\tp99, all\twins/ties/losses\thits\tgoodput\tlost\n")
+	fmt.Fprint(t, "\tall\tp99, all\twins/ties/losses\thits/oracle's\tgoodput\tlost\tspread\n")
 	for k, c := range r.Policies {
 		fmt.Fprint(t, c.Name)
 		for _, g := range append(r.groups(), "") {
 			fmt.Fprintf(t, "\t%s", r.cell(meanTTFT, k, r.of(g)))
 		}
-		wins, ties, losses := r.score(k)
-		fmt.Fprintf(t, "\t%s\t%d/%d/%d\t%.3f\t%.3f\t%.0f\n", r.cell(p99TTFT, k, r.of("")), wins, ties, losses,
-			r.relative(k, func(o Outcome) float64 { return o.Hits }), r.relative(k, func(o Outcome) float64 { return o.Good }),
-			r.total(k, func(o Outcome) float64 { return float64(o.Lost) }))
+		won, tied, lost := r.score(k)
+		fmt.Fprintf(t, "\t%s\t%d/%d/%d\t%.3f\t%.3f\t%.0f\t%.2f\n", r.cell(p99TTFT, k, r.of("")), won, tied, lost,
+			r.relative(k, r.oracle(), hitShare), r.relative(k, 0, func(o Outcome) float64 { return o.Good }),
+			r.total(k, func(o Outcome) float64 { return float64(o.Lost) }),
+			r.total(k, func(o Outcome) float64 { return o.Spread })/float64(len(r.Scenarios)))
 	}
+	fmt.Fprintf(t, "hits are divided by those of %s; goodput, the share of first tokens within %v, by that of %s; lost are those of all scenarios\n",
+		r.Policies[r.oracle()].Name, goodTTFT, denominator)
+	r.writeLosses(t)
+	r.writeCapacity(t)
 	r.writeFlowControl(t)
 	r.writeScenarios(t)
 	return t.Flush()
@@ -53,10 +60,10 @@ func (r *Results) cell(m Measure, policy int, scenarios []int) string {
 	return fmt.Sprintf("%.3f ±%.3f", x.Mean, x.Half())
 }
 
-// relative returns the mean over scenarios of a value divided by ideal sticky's.
-func (r *Results) relative(policy int, of func(Outcome) float64) (sum float64) {
+// relative returns the mean over scenarios of a value divided by another policy's.
+func (r *Results) relative(policy, by int, of func(Outcome) float64) (sum float64) {
 	for i := range r.Scenarios {
-		sum += (r.mean(i, policy, of) + floor) / (r.mean(i, 0, of) + floor)
+		sum += (r.mean(i, policy, of) + floor) / (r.mean(i, by, of) + floor)
 	}
 	return sum / float64(len(r.Scenarios))
 }
@@ -67,6 +74,34 @@ func (r *Results) total(policy int, of func(Outcome) float64) (sum float64) {
 		sum += r.mean(i, policy, of)
 	}
 	return sum
+}
+
+// writeLosses names the scenarios in which Signalbox is worse than ideal sticky.
+func (r *Results) writeLosses(w io.Writer) {
+	fmt.Fprintf(w, "\nWhere Signalbox loses, by more than %.0f %%\n", 100*margin)
+	for k, c := range r.Policies {
+		var where []string
+		for i, s := range r.Scenarios {
+			if ratio, is := r.verdict(i, k); is == losses {
+				where = append(where, fmt.Sprintf("%s (%.2f)", s.Name, ratio))
+			}
+		}
+		if c.rule == nil {
+			fmt.Fprintf(w, "%s: %s\n", c.Name, cmp.Or(strings.Join(where, ", "), "nowhere"))
+		}
+	}
+}
+
+// writeCapacity writes what each policy can serve under cache pressure.
+func (r *Results) writeCapacity(w io.Writer) {
+	if r.Capacity == nil {
+		return
+	}
+	fmt.Fprintf(w, "\nCapacity under cache pressure: most requests a second with 90 %% of first tokens within %v s\n", capacityTTFT)
+	fmt.Fprintf(w, "policy\trequests/s\t/ %s\n", denominator)
+	for k, c := range r.Policies {
+		fmt.Fprintf(w, "%s\t%.1f\t%.3f\n", c.Name, r.Capacity[k], r.Capacity[k]/r.Capacity[0])
+	}
 }
 
 // writeFlowControl compares each configuration with flow control with the same one without.
