@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -52,10 +53,10 @@ func TestRunIsDeterministic(t *testing.T) {
 		"sessions": func(seed uint64) *Trace { return coding.Generate("a", seed) },
 		"requests": func(seed uint64) *Trace { return chats.Generate("a", seed) },
 	} {
-		if !cmp.Equal(*generate(3), *generate(3), cmp.AllowUnexported(Trace{})) {
+		if !reflect.DeepEqual(generate(3), generate(3)) {
 			t.Errorf("%s: two traces of seed 3 differ", name)
 		}
-		if cmp.Equal(*generate(3), *generate(4), cmp.AllowUnexported(Trace{})) {
+		if reflect.DeepEqual(generate(3), generate(4)) {
 			t.Errorf("%s: those of seeds 3 and 4 do not differ", name)
 		}
 	}
@@ -171,7 +172,7 @@ func TestResultsWrite(t *testing.T) {
 	}
 	got := regexp.MustCompile(` {2,}`).ReplaceAllString(text.String(), " ")
 	for _, want := range []string{
-		"3:2:2 2.000 ±0.000 0.500 ±0.000 1.000 ±0.000 1.000 ±0.000 1/0/1 1.000 1.000 0 0.00\n",
+		"3:2:2 2.000 ±0.000 0.500 ±0.000 1.000 ±0.000 1.000 ±0.000 1/0/1 1.000 100.0 0 0.00\n",
 		"3:2:2+fc 1.040 ±0.000 4.000 ±0.000 2.040 ±0.000 1.000 ±0.000 0/1/1 ",
 		"Where Signalbox loses, by more than 5 %\n3:2:2: agentic 1.0 (2.00)\n3:2:2+fc: agentic 2.5 (4.00)\n",
 		"ideal-sticky 40.0 1.000\n3:2:2 30.0 0.750\n3:2:2+fc 20.0 0.500\n",

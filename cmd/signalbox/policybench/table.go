@@ -28,20 +28,20 @@ func (r *Results) Write(w io.Writer) error {
 	for _, g := range r.groups() {
 		fmt.Fprintf(t, "\t%s", g)
 	}
-	fmt.Fprint(t, "\tall\tp99, all\twins/ties/losses\thits/oracle's\tgoodput\tlost\tspread\n")
+	fmt.Fprint(t, "\tall\tp99, all\twins/ties/losses\thits/oracle's\tgoodput %\tlost\tspread\n")
 	for k, c := range r.Policies {
 		fmt.Fprint(t, c.Name)
 		for _, g := range append(r.groups(), "") {
 			fmt.Fprintf(t, "\t%s", r.cell(meanTTFT, k, r.of(g)))
 		}
 		won, tied, lost := r.score(k)
-		fmt.Fprintf(t, "\t%s\t%d/%d/%d\t%.3f\t%.3f\t%.0f\t%.2f\n", r.cell(p99TTFT, k, r.of("")), won, tied, lost,
-			r.relative(k, r.oracle(), hitShare), r.relative(k, 0, func(o Outcome) float64 { return o.Good }),
-			r.total(k, func(o Outcome) float64 { return float64(o.Lost) }),
-			r.total(k, func(o Outcome) float64 { return o.Spread })/float64(len(r.Scenarios)))
+		fmt.Fprintf(t, "\t%s\t%d/%d/%d\t%.3f\t%.1f\t%.0f\t%.2f\n", r.cell(p99TTFT, k, r.of("")), won, tied, lost,
+			r.hits(k), 100*r.over(k, func(o Outcome) float64 { return o.Good }),
+			r.over(k, func(o Outcome) float64 { return float64(o.Lost) })*float64(len(r.Scenarios)),
+			r.over(k, func(o Outcome) float64 { return o.Spread }))
 	}
-	fmt.Fprintf(t, "hits are divided by those of %s; goodput, the share of first tokens within %v, by that of %s; lost are those of all scenarios\n",
-		r.Policies[r.oracle()].Name, goodTTFT, denominator)
+	fmt.Fprintf(t, "hits are divided by those of %s, goodput is the share of first tokens within %v, lost are requests of all scenarios\n",
+		r.Policies[r.oracle()].Name, goodTTFT)
 	r.writeLosses(t)
 	r.writeCapacity(t)
 	r.writeFlowControl(t)
@@ -60,20 +60,20 @@ func (r *Results) cell(m Measure, policy int, scenarios []int) string {
 	return fmt.Sprintf("%.3f ±%.3f", x.Mean, x.Half())
 }
 
-// relative returns the mean over scenarios of a value divided by another policy's.
-func (r *Results) relative(policy, by int, of func(Outcome) float64) (sum float64) {
+// hits returns the mean over scenarios of the share of tokens that were cached, divided by the oracle's.
+func (r *Results) hits(policy int) (sum float64) {
 	for i := range r.Scenarios {
-		sum += (r.mean(i, policy, of) + floor) / (r.mean(i, by, of) + floor)
+		sum += (r.mean(i, policy, hitShare) + floor) / (r.mean(i, r.oracle(), hitShare) + floor)
 	}
 	return sum / float64(len(r.Scenarios))
 }
 
-// total returns the sum over scenarios, of the mean over seeds.
-func (r *Results) total(policy int, of func(Outcome) float64) (sum float64) {
+// over returns the mean over scenarios and seeds.
+func (r *Results) over(policy int, of func(Outcome) float64) (sum float64) {
 	for i := range r.Scenarios {
 		sum += r.mean(i, policy, of)
 	}
-	return sum
+	return sum / float64(len(r.Scenarios))
 }
 
 // writeLosses names the scenarios in which Signalbox is worse than ideal sticky.
