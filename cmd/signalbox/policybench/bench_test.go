@@ -24,6 +24,17 @@ func contender(t *testing.T, name string) Contender {
 	return all[i]
 }
 
+func outcome(t *testing.T, p Play, c Contender, seed uint64) Outcome {
+	t.Helper()
+	p.Seed = seed
+	p.scale(3)
+	o, err := Run(p, c)
+	if err != nil {
+		t.Fatalf("%s: %v", c.Name, err)
+	}
+	return o
+}
+
 // Equal seeds give equal plays to each policy, and others give others.
 func TestRunIsDeterministic(t *testing.T) {
 	traces := Traces{}.filled()
@@ -31,21 +42,12 @@ func TestRunIsDeterministic(t *testing.T) {
 		p := tiny(trace)
 		p.Load.Scale = 16
 		for _, c := range Contenders(10_000) {
-			var outcomes []Outcome
-			for _, seed := range []uint64{1, 1, 2} {
-				p.Seed = seed
-				p.scale(3)
-				o, err := Run(p, c)
-				if err != nil {
-					t.Fatalf("%s: %v", c.Name, err)
-				}
-				outcomes = append(outcomes, o)
-			}
-			if diff := cmp.Diff(outcomes[0], outcomes[1]); diff != "" {
+			one, again, other := outcome(t, p, c, 1), outcome(t, p, c, 1), outcome(t, p, c, 2)
+			if diff := cmp.Diff(one, again); diff != "" {
 				t.Errorf("%s before %s: equal seeds differ:\n%s", c.Name, trace.Name, diff)
 			}
-			if outcomes[0] == outcomes[2] || outcomes[0].Requests == 0 {
-				t.Errorf("%s before %s: seeds 1 and 2 both give %+v", c.Name, trace.Name, outcomes[0])
+			if one == other || one.Requests == 0 {
+				t.Errorf("%s before %s: seeds 1 and 2 both give %+v", c.Name, trace.Name, one)
 			}
 		}
 	}
