@@ -175,6 +175,7 @@ func newBeside(t *testing.T, reference, config string) *beside {
 	p.start(t, []string{
 		"serve", "--config-file", files[ours], "--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0",
 		"--drain-delay", "0s", "--single-destination", "--emit-endpoint-scores", "--refresh-metrics-interval", "50ms",
+		"--first-token-timeout", "0s", // servers have a time of their own
 	})
 	b.client[ours] = p.client
 	for starts := 1; ; starts++ {
