@@ -365,15 +365,12 @@ func (l *loader) lightLane(layout *attributes.Layout) {
 			l.note(x, "%s: %s", x.name, user.WithoutBody())
 		}
 		for _, slot := range x.reads {
-			switch a := layout.At(slot); a.Origin {
-			case attributes.Counted:
+			switch a := layout.At(slot); {
+			case a.Origin == attributes.Counted:
 				l.note(x,
 					"%s reads %s, in which a request counts until Envoy's access log tells its end; without that "+
 						"log it counts until the headers of its response", x.name, a.Name)
-			case attributes.Matched:
-				if !l.index.inForce().FollowCaches {
-					continue // it has what servers have lost, whatever is seen of answers
-				}
+			case a.Origin == attributes.Matched && l.index.inForce().FollowCaches: // others keep what servers have lost in any case
 				l.note(x, "%s reads %s, which may have what a server has lost for some 400 requests, because one "+
 					"answer in twenty shows cached tokens; with a file of signalbox envoy-config --lane full all do",
 					x.name, a.Name)
