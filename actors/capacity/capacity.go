@@ -46,7 +46,8 @@ type Capacity struct {
 	queues *flow.Queues
 	turn   turn
 	late   map[messages.RequestID]lateTurn // of requests that have not answered in time, and neither wait nor try
-	full   map[flow.Class]failure          // classes for which a turn has failed since room changed: the newest such turn
+	// classes for which a turn has failed since room changed: the newest such turn
+	full   map[flow.Class]failure
 	prices prices
 	drain  drain
 

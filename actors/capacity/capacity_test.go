@@ -116,7 +116,8 @@ func (s *scene) metric(name string) float64 {
 
 func tenant(name string) messages.FlowKey { return messages.FlowKey{Fairness: name} }
 
-// Those that come are held up by requests of their own or a higher priority: that wait, that try, or that are late with their answer.
+// Those that come are held up by requests of their own or a higher priority: that wait, that try, or that are late with
+// their answer.
 func TestLineSaysWhoGoesFirst(t *testing.T) {
 	s := newScene(t, flow.Limits{})
 	first := func(want int) {

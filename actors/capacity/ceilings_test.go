@@ -109,8 +109,8 @@ func TestRisingCeilingIsRoom(t *testing.T) {
 	s.turn(1)
 }
 
-// However many messages come, the usage limit is asked once in a hundredth of a second, and about the last of them, too.
-// Another priority that waits has its ceiling at once.
+// However many messages come, the usage limit is asked once in a hundredth of a second, and about the last of them,
+// too. Another priority that waits has its ceiling at once.
 func TestUsageLimitIsAskedNowAndThen(t *testing.T) {
 	s, l := ceiled(t)
 	s.asks(1, at(0), 7)

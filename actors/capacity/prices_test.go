@@ -48,8 +48,8 @@ func TestRoomConcernsThoseThatWaitForIt(t *testing.T) {
 	s.turn(1)
 }
 
-// A request that waits for a full endpoint is asked again after a while, and may then wait for another one, or find room
-// there. Those behind it are asked too, until one stays.
+// A request that waits for a full endpoint is asked again after a while, and may then wait for another one, or find
+// room there. Those behind it are asked too, until one stays.
 func TestPricesAreAskedAnew(t *testing.T) {
 	s := newScene(t, flow.Limits{})
 	for id := messages.RequestID(1); id <= 3; id++ {

@@ -17,9 +17,15 @@ func (a *Capacity) onFlowsQueried(ctx runtime.Context[messages.CapacityMsg], m m
 		bands[i].Ceiling = a.ceilings.Of(bands[i].Priority)
 	}
 	answer := messages.FlowsAnswered{
-		Waiting: messages.Held(a.queues.Total()), Limits: messages.Held(a.queues.Limits()), Rate: a.drain.perSecond(),
-		Panics: a.queues.Panics(), Bands: messages.TakeList(bands), UsageLimit: a.queues.LimitedBy(),
-		Full: messages.TakeList(a.queues.Classes(slices.AppendSeq(slices.Collect(maps.Keys(a.full)), maps.Keys(a.prices.full)))),
+		Waiting:    messages.Held(a.queues.Total()),
+		Limits:     messages.Held(a.queues.Limits()),
+		Rate:       a.drain.perSecond(),
+		Panics:     a.queues.Panics(),
+		Bands:      messages.TakeList(bands),
+		UsageLimit: a.queues.LimitedBy(),
+		Full: messages.TakeList(
+			a.queues.Classes(slices.AppendSeq(slices.Collect(maps.Keys(a.full)), maps.Keys(a.prices.full))),
+		),
 	}
 	if e := a.turn.entry; e != nil {
 		answer.Trying = messages.Trying{Request: e.Request, Flow: e.Flow, Waited: now.Sub(e.Arrived)}

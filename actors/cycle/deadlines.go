@@ -38,8 +38,8 @@ func (c *Cycle) waitFor(ctx runtime.Context[messages.CycleMsg], d time.Duration)
 	}
 }
 
-// late reports whether a pick that takes so long from now comes too late. A request that has waited may be picked for as
-// long as its stream waits, however long its turn was on the way.
+// late reports whether a pick that takes so long from now comes too late. A request that has waited may be picked for
+// as long as its stream waits, however long its turn was on the way.
 func (c *Cycle) late(ctx runtime.Context[messages.CycleMsg], a chance, took time.Duration) bool {
 	if a.turn {
 		return ctx.Now().Add(took).After(c.due.Add(c.deps.Limits.Pick))

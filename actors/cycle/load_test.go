@@ -36,8 +36,8 @@ func reading(t *testing.T, of *schedule.Plan) *schedule.Plan {
 	return schedule.NewPlan(of.Profiles(), layout, once{}, 0)
 }
 
-// The load of an endpoint is what it has to compute of the prompt, until the first token, and nothing of it is left once
-// the request has ended, with or without one.
+// The load of an endpoint is what it has to compute of the prompt, until the first token, and nothing of it is left
+// once the request has ended, with or without one.
 func TestLoadIsWhatIsToBeComputed(t *testing.T) {
 	for name, c := range map[string]struct {
 		prompt, blocks, tokens int

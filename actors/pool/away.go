@@ -41,14 +41,16 @@ func (p *Pool) part(ctx runtime.Context[messages.PoolMsg], e *endpoints.Endpoint
 		p.withdraw(ctx, p.longestAway())
 	}
 	p.away[e.Spec.Address] = away{e, ctx.Now()}
-	p.await(ctx)
 }
 
-// await sets the timer for the endpoint that has been away the longest, if there is one and no timer is set.
+// await has a timer be set for the endpoint that has been away the longest, or none if there is none.
 func (p *Pool) await(ctx runtime.Context[messages.PoolMsg]) {
-	if longest := p.longestAway(); longest != nil && !p.waiting {
-		p.waiting = true
-		ctx.After(awayFor-ctx.Now().Sub(p.away[longest.Spec.Address].since), messages.AbsenceOver{})
+	longest := p.longestAway()
+	switch {
+	case longest != nil && p.absence == nil:
+		p.absence = ctx.After(awayFor-ctx.Now().Sub(p.away[longest.Spec.Address].since), messages.AbsenceOver{})
+	case longest == nil && p.absence != nil && p.absence.Cancel():
+		p.absence = nil
 	}
 }
 
@@ -86,6 +88,6 @@ func (p *Pool) onAbsenceOver(ctx runtime.Context[messages.PoolMsg]) {
 			p.withdraw(ctx, a.Endpoint)
 		}
 	}
-	p.waiting = false
+	p.absence = nil
 	p.await(ctx)
 }

@@ -32,8 +32,8 @@ func (s *scene) whole(ready, unready []messages.EndpointSpec) {
 
 func specs(list ...messages.EndpointSpec) []messages.EndpointSpec { return list }
 
-// One that is away is in no snapshot, and is scraped on. If it comes back as the same process it is the incarnation that
-// it was, with all that it holds.
+// One that is away is in no snapshot, and is scraped on. If it comes back as the same process it is the incarnation
+// that it was, with all that it holds.
 func TestEndpointThatWasAwayIsTheSame(t *testing.T) {
 	for name, c := range map[string]struct {
 		started float64

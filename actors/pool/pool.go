@@ -50,7 +50,7 @@ type Pool struct {
 	set      *endpoints.Snapshot       // in force
 	next     []*endpoints.Endpoint     // the wanted set: those of set that stay, and those that wait for the proxies
 	away     map[messages.Address]away // that may come back; a restart of the pool takes them for gone
-	waiting  bool                      // for AbsenceOver
+	absence  runtime.Timer             // for AbsenceOver; nil = none is set
 	told     announced
 	scrapers map[messages.EndpointID]messages.Sink[messages.ScraperMsg]
 	slots    slots
@@ -170,6 +170,7 @@ func (p *Pool) onEndpointsDiscovered(ctx runtime.Context[messages.PoolMsg], m me
 			p.part(ctx, e)
 		}
 	}
+	p.await(ctx)
 	next := make([]*endpoints.Endpoint, 0, len(order))
 	for _, a := range order {
 		if e := stays[a]; e != nil {

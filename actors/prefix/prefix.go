@@ -167,8 +167,8 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 	p.forget(m.Request)
 }
 
-// audit compares what the index held of a prompt with what its server reports, and drops what the server has lost if the
-// index follows its cache. The prompt was last used by that stamp.
+// audit compares what the index held of a prompt with what its server reports, and drops what the server has lost if
+// the index follows its cache. The prompt was last used by that stamp.
 func (p *Prefix) audit(of *placement, m messages.ReportedPrompt, used uint64) {
 	endpoint := p.pool.Snapshot().ByID(of.endpoint)
 	verdict := p.audits.judge(of, m, cacheOf(endpoint).BlockTokens)

@@ -352,7 +352,11 @@ func TestSizesFitTheCacheOfAnEndpoint(t *testing.T) {
 			s.sizes = c.sizes
 			if c.blocks > 0 {
 				values := endpointstest.Told{attributes.KVBlockTokens: tokens, attributes.KVBlocks: c.blocks}.Values()
-				endpoints.SampleWriter{Endpoint: s.servers.Snapshot().ByID(a1)}.Publish(&endpoints.Sample{Values: values})
+				endpoints.SampleWriter{
+					Endpoint: s.servers.Snapshot().ByID(a1),
+				}.Publish(
+					&endpoints.Sample{Values: values},
+				)
 			}
 			for id := messages.RequestID(1); c.counts > 0 && id < 200; id++ {
 				s.place(id, b1, long)
@@ -377,7 +381,9 @@ func TestLossesStayUnlessCachesAreFollowed(t *testing.T) {
 			a.asks(i)
 		}
 		all, _ := a.credit()
-		if lost, whole := a.counted("signalbox_prefix_lost_blocks_total") > 0, all == a.talks*(systemBlocks+talkBlocks); lost != follows ||
+		if lost, whole := a.counted(
+			"signalbox_prefix_lost_blocks_total",
+		) > 0, all == a.talks*(systemBlocks+talkBlocks); lost != follows ||
 			whole == follows {
 			t.Errorf("follows %t: some are lost: %t, credit for all: %t", follows, lost, whole)
 		}

@@ -295,7 +295,8 @@ func TestUnmeasuredEndpointHasTheMeanRate(t *testing.T) {
 	rates := func(a, b int) {
 		t.Helper()
 		for e, want := range map[*endpoints.Endpoint]int{s.a: a, s.b: b} {
-			if room, _ := e.Window(); room.Rate != want || room.Prompts != max(want*learned.Ahead, learned.StepTokens)*min(want, 1) {
+			if room, _ := e.Window(); room.Rate != want ||
+				room.Prompts != max(want*learned.Ahead, learned.StepTokens)*min(want, 1) {
 				t.Errorf("%v computes %d tokens a second, and takes %d, want %d", e.ID, room.Rate, room.Prompts, want)
 			}
 		}

@@ -31,11 +31,18 @@ func TestKeysAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for f, api := range map[format]string{chatFormat: "chat", completionFormat: "completions", responsesFormat: "responses",
-		messagesFormat: "messages", tokensFormat: "vLLM generate", generateFormat: "SGLang generate"} {
+	for f, api := range map[format]string{chatFormat: "chat", completionFormat: "completions",
+		responsesFormat: "responses",
+		messagesFormat:  "messages", tokensFormat: "vLLM generate", generateFormat: "SGLang generate"} {
 		named := ""
 		for line := range strings.Lines(string(text)) {
-			if apis, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " |"); strings.Contains(", "+apis+",", ", "+api+",") {
+			if apis, _, _ := strings.Cut(
+				strings.TrimPrefix(line, "| "),
+				" |",
+			); strings.Contains(
+				", "+apis+",",
+				", "+api+",",
+			) {
 				named += line
 			}
 		}

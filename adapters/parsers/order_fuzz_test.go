@@ -13,16 +13,27 @@ import (
 func FuzzOrder(f *testing.F) {
 	paths := []string{chatPath, messagesPath, "/v1/responses", completionPath, "/generate", "/v1/conversations"}
 	for i := range paths {
-		f.Add([]byte(`{"tools":[{"a":1}],"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"image_url":{"url":"b"}}]}],`+
-			`"system":[{"text":"x-anthropic-billing-header"}],"input":"c","instructions":"d","chat_template_kwargs":{"a":null,"b":[]}}`), i)
-		f.Add([]byte(`{"input":[{"content":"a","role":"b"},{"role":null,"text":"c"}],"previous_response_id":"r","reasoning":{"a":{}},`+
-			`"text":"e","input_ids":[[1],2],"items":[{"type":"message","content":null,"role":"\u0061"}],"prompt":["a",1]}`), i)
+		f.Add(
+			[]byte(
+				`{"tools":[{"a":1}],"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"image_url":{"url":"b"}}]}],`+
+					`"system":[{"text":"x-anthropic-billing-header"}],"input":"c","instructions":"d","chat_template_kwargs":{"a":null,"b":[]}}`,
+			),
+			i,
+		)
+		f.Add(
+			[]byte(
+				`{"input":[{"content":"a","role":"b"},{"role":null,"text":"c"}],"previous_response_id":"r","reasoning":{"a":{}},`+
+					`"text":"e","input_ids":[[1],2],"items":[{"type":"message","content":null,"role":"\u0061"}],"prompt":["a",1]}`,
+			),
+			i,
+		)
 	}
 	f.Add([]byte(`{"tools":[{"role":""}],"input":"0"}`), 2)
 	f.Fuzz(func(t *testing.T, body []byte, at int) {
 		path := paths[uint(at)%uint(len(paths))]
 		var got, turned messages.Request
-		if parser.WithItems().Parse(path, jsonType, "", body, &got) != nil || got.Form.API == 0 && got.PromptTokens == 0 {
+		if parser.WithItems().Parse(path, jsonType, "", body, &got) != nil ||
+			got.Form.API == 0 && got.PromptTokens == 0 {
 			return
 		}
 		other, ok := reversed(body)
@@ -33,7 +44,8 @@ func FuzzOrder(f *testing.F) {
 			t.Fatalf("%s and not %s: %v", body, other, err)
 		}
 		if lead(&got, &turned) != got.Blocks.Len() || got.Blocks.Len() != turned.Blocks.Len() ||
-			got.PromptTokens != turned.PromptTokens || got.Media != turned.Media || got.Items.Len() != turned.Items.Len() {
+			got.PromptTokens != turned.PromptTokens || got.Media != turned.Media ||
+			got.Items.Len() != turned.Items.Len() {
 			t.Fatalf("%s\n%s:\n%+v\n%+v", body, other, got, turned)
 		}
 	})

@@ -136,7 +136,8 @@ func (r *reader) feedMember(key []byte) bool {
 	return true
 }
 
-// billing is what a text of Claude Code's system prompt begins with that is new with each request. Engines leave it out.
+// billing is what a text of Claude Code's system prompt begins with that is new with each request. Engines leave it
+// out.
 var billing = []byte("x-anthropic-billing-header")
 
 // isLeftOut reports whether a member is not in the prompt. Everywhere that is what says where to cache, which clients
@@ -166,7 +167,7 @@ func (r *reader) feedTexts() bool {
 		return r.feed(false)
 	}
 	for more := r.open(']'); more; more = r.next(']') {
-		ok := false
+		var ok bool
 		if r.peek() == '{' {
 			ok = r.feedMembers(false)
 		} else {
@@ -194,7 +195,7 @@ func (r *reader) turns() bool {
 		return true
 	}
 	for more := r.open(']'); more; more = r.next(']') {
-		ok := false
+		var ok bool
 		if r.peek() == '{' {
 			r.messageBegins(r.roleAhead())
 			ok = r.feedMembers(true)
@@ -245,7 +246,8 @@ func (r *reader) roleAhead() (role text) {
 	return text{}
 }
 
-// written reads a member that templates print as JSON. The name of earlier turns is no text, unlike the turns themselves.
+// written reads a member that templates print as JSON. The name of earlier turns is no text, unlike the turns
+// themselves.
 func (r *reader) written(of blockindex.Part, key []byte) bool {
 	r.asWritten = true
 	if of != blockindex.History {

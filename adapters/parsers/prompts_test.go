@@ -50,7 +50,11 @@ var promptOf = map[string]struct {
 	"messages": {messagesPath, members{`"messages":[{"role":"user","content":"` + longText("turn") + `"}]`,
 		`"system":"` + longText("instruction") + `"`, `"tools":[{"name":"` + longText("tool") + `"}]`},
 		[]string{"turns", "system", "tools"}},
-	"vLLM generate":   {"/inference/v1/generate", members{`"token_ids":[` + strings.Repeat("7,", 300) + `8]`}, []string{"turns"}},
+	"vLLM generate": {
+		"/inference/v1/generate",
+		members{`"token_ids":[` + strings.Repeat("7,", 300) + `8]`},
+		[]string{"turns"},
+	},
 	"SGLang generate": {"/generate", members{`"text":"` + longText("prompt") + `"`}, []string{"turns"}},
 	"embeddings":      {"/v1/embeddings", members{`"input":"` + longText("prompt") + `"`}, []string{"turns"}},
 	"conversations": {"/v1/conversations", members{`"items":[{"role":"user","content":"` + longText("turn") + `"}]`},
@@ -91,7 +95,11 @@ func documentedRows(t *testing.T) (rows []row) {
 func values(member string) (one, other string) {
 	switch member {
 	case "messages", "items":
-		return `[{"role":"user","content":"` + longText("one") + `"}]`, `[{"role":"user","content":"` + longText("two") + `"}]`
+		return `[{"role":"user","content":"` + longText(
+				"one",
+			) + `"}]`, `[{"role":"user","content":"` + longText(
+				"two",
+			) + `"}]`
 	case "input_ids", "token_ids":
 		return "[" + strings.Repeat("1,", 200) + "1]", "[" + strings.Repeat("2,", 200) + "2]"
 	case "reasoning", "output_config":
@@ -127,7 +135,8 @@ func TestDocumentedRows(t *testing.T) {
 					lead(&a, &without))
 			case r.blocks == "salt" && (a.Salt == b.Salt || a.Salt == without.Salt):
 				t.Errorf("salts %q, %q and %q, want three", a.Salt, b.Salt, without.Salt)
-			case r.blocks == "left out" && (n != a.Blocks.Len() || n != b.Blocks.Len() || n != without.Blocks.Len() || n < 3):
+			case r.blocks == "left out" && (n != a.Blocks.Len() || n != b.Blocks.Len() || n != without.Blocks.Len() ||
+				n < 3):
 				t.Errorf("%d blocks in common, of %d, %d and, without, %d, want all", n, a.Blocks.Len(), b.Blocks.Len(),
 					without.Blocks.Len())
 			case slices.Contains(order, r.blocks) && (n != r.before(t) || n == min(a.Blocks.Len(), b.Blocks.Len())):
@@ -136,7 +145,12 @@ func TestDocumentedRows(t *testing.T) {
 				t.Fatalf("there is no %q", r.blocks)
 			}
 			if n := lead(&a, &moved); n != a.Blocks.Len() || n != moved.Blocks.Len() {
-				t.Errorf("moved to the end of the body: %d blocks in common, of %d and %d", n, a.Blocks.Len(), moved.Blocks.Len())
+				t.Errorf(
+					"moved to the end of the body: %d blocks in common, of %d and %d",
+					n,
+					a.Blocks.Len(),
+					moved.Blocks.Len(),
+				)
 			}
 		})
 	}
@@ -183,19 +197,24 @@ func TestTextOfMessages(t *testing.T) {
 			chat(user(`[{"type":"text","text":"` + long + `"}]`)), true},
 		"the part's text before its type": {chatPath, chat(user(`"` + long + `"`)),
 			chat(user(`[{"text":"` + long + `","type":"text"}]`)), true},
-		"another text": {chatPath, chat(user(`"` + long + `"`)), chat(user(`[{"type":"text","text":"x` + long + `"}]`)), false},
+		"another text": {chatPath, chat(user(`"` + long + `"`)), chat(user(`[{"type":"text","text":"x` + long +
+			`"}]`)), false},
 		"two parts and one": {chatPath, chat(user(`"` + long + long + `"`)),
 			chat(user(`[{"type":"text","text":"` + long + `"},{"type":"text","text":"` + long + `"}]`)), false},
 		"a part beside an image": {chatPath, chat(user(`[{"type":"image_url","image_url":{"url":"a"}},{"type":"text","text":"` +
 			long + `"}]`)), chat(user(`[{"type":"image_url","image_url":{"url":"b"}},{"type":"text","text":"` + long + `"}]`)),
 			false},
-		"the role behind": {chatPath, chat(user(`"` + long + `"`)), chat(`{"content":"` + long + `","role":"user"}`), true},
-		"another role behind": {chatPath, chat(user(`"` + long + `"`)), chat(`{"content":"` + long + `","role":"assistant"}`),
+		"the role behind": {chatPath, chat(user(`"` + long + `"`)), chat(`{"content":"` + long + `","role":"user"}`),
+			true},
+		"another role behind": {chatPath, chat(user(`"` + long + `"`)), chat(`{"content":"` + long +
+			`","role":"assistant"}`),
 			false},
-		"an escaped role": {chatPath, chat(user(`"` + long + `"`)), chat(`{"content":"` + long + `","r\u006fle":"\u0075ser"}`), true},
+		"an escaped role": {chatPath, chat(user(`"` + long + `"`)), chat(`{"content":"` + long +
+			`","r\u006fle":"\u0075ser"}`), true},
 		"members that say nothing": {chatPath, chat(user(`"` + long + `"`)),
 			chat(`{"refusal":null,"role":"user","name":null,"content":"` + long + `"}`), true},
-		"a name": {chatPath, chat(user(`"` + long + `"`)), chat(`{"role":"user","name":"n","content":"` + long + `"}`), false},
+		"a name": {chatPath, chat(user(`"` + long + `"`)), chat(`{"role":"user","name":"n","content":"` + long +
+			`"}`), false},
 		"an input and the message that it is": {"/v1/responses", `{"input":"` + long + `"}`,
 			`{"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"` + long + `"}]}]}`, true},
 		"an output given back": {"/v1/responses", `{"input":[{"role":"assistant","content":"` + long + `"}]}`,
@@ -208,40 +227,57 @@ func TestTextOfMessages(t *testing.T) {
 			`{"system":[{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1; cch=1a2b3;"},{"type":"text","text":"` +
 				long + `"}]}`, true},
 		"billing elsewhere": {messagesPath, chat(user(`[{"type":"text","text":"x-anthropic-billing-header: 1"},` +
-			`{"type":"text","text":"` + long + `"}]`)), chat(user(`[{"type":"text","text":"x-anthropic-billing-header: 2"},` +
-			`{"type":"text","text":"` + long + `"}]`)), false},
+			`{"type":"text","text":"` + long + `"}]`)),
+			chat(user(`[{"type":"text","text":"x-anthropic-billing-header: 2"},` +
+				`{"type":"text","text":"` + long + `"}]`)), false},
 		"billing of OpenAI": {"/v1/responses", `{"instructions":"x-anthropic-billing-header: 1` + long + `"}`,
 			`{"instructions":"x-anthropic-billing-header: 2` + long + `"}`, false},
 		"a system that says nothing": {messagesPath, `{"system":[],` + chat(user(`"` + long + `"`))[1:],
 			`{"system":"",` + chat(user(`"` + long + `"`))[1:], true},
-		"tools that are none": {chatPath, `{"tools":[],` + chat(user(`"` + long + `"`))[1:], chat(user(`"` + long + `"`)), true},
-		"kwargs in another order": {chatPath, `{"chat_template_kwargs":{"a":1,"b":{"c":[2]}},` + chat(user(`"` + long + `"`))[1:],
+		"tools that are none": {chatPath, `{"tools":[],` + chat(user(`"` + long + `"`))[1:], chat(user(`"` + long +
+			`"`)), true},
+		"kwargs in another order": {chatPath, `{"chat_template_kwargs":{"a":1,"b":{"c":[2]}},` + chat(user(`"` +
+			long + `"`))[1:],
 			`{"chat_template_kwargs":{"b":{"c" : [2]},"a":1,"d":null},` + chat(user(`"` + long + `"`))[1:], true},
-		"kwargs that say nothing": {chatPath, `{"chat_template_kwargs":{},"lora_path":null,` + chat(user(`"` + long + `"`))[1:],
+		"kwargs that say nothing": {chatPath, `{"chat_template_kwargs":{},"lora_path":null,` + chat(user(`"` + long +
+			`"`))[1:],
 			chat(user(`"` + long + `"`)), true},
 		"a summary of the reasoning": {"/v1/responses", `{"input":"` + long + `","reasoning":{"effort":"low"}}`,
 			`{"input":"` + long + `","reasoning":{"summary":"auto","effort":"low"}}`, true},
-		"a budget of thinking": {messagesPath, `{"thinking":{"type":"enabled","budget_tokens":1},` + chat(user(`"` + long + `"`))[1:],
+		"a budget of thinking": {messagesPath, `{"thinking":{"type":"enabled","budget_tokens":1},` + chat(user(`"` +
+			long + `"`))[1:],
 			`{"thinking":{"budget_tokens":2,"type":"enabled"},` + chat(user(`"` + long + `"`))[1:], true},
-		"the last of two keys": {chatPath, `{"reasoning_effort":"low","reasoning_effort":"high",` + chat(user(`"` + long + `"`))[1:],
+		"the last of two keys": {chatPath, `{"reasoning_effort":"low","reasoning_effort":"high",` + chat(user(`"` +
+			long + `"`))[1:],
 			`{"reasoning_effort":"high",` + chat(user(`"` + long + `"`))[1:], true},
-		"the last of two tools": {chatPath, `{"tools":["` + long + `"],` + chat(user(`"` + long + `"`))[1:len(chat(user(`"`+long+`"`)))-1] +
+		"the last of two tools": {chatPath, `{"tools":["` + long + `"],` + chat(user(`"` + long +
+			`"`))[1:len(chat(user(`"`+long+`"`)))-1] +
 			`,"tools":["x"]}`, `{"tools":["x"],` + chat(user(`"` + long + `"`))[1:], true},
 		"tokens in the place of messages": {chatPath, chat(user(`"` + long + `"`))[:len(chat(user(`"`+long+`"`)))-1] +
 			`,"input_ids":[` + strings.Repeat("7,", 99) + `8]}`, `{"input_ids":[` + strings.Repeat("7,", 99) + `8],` +
 			chat(user(`"` + long + `"`))[1:], true},
-		"tokens that are none": {chatPath, chat(user(`"` + long + `"`)), chat(user(`"` + long + `"`))[:len(chat(user(`"`+long+`"`)))-1] +
+		"tokens that are none": {chatPath, chat(user(`"` + long + `"`)), chat(user(`"` + long +
+			`"`))[:len(chat(user(`"`+long+`"`)))-1] +
 			`,"input_ids":null}`, true},
-		"text of SGLang beside tokens": {"/generate", `{"text":"` + long + `","input_ids":[` + strings.Repeat("7,", 99) + `8]}`,
+		"text of SGLang beside tokens": {"/generate", `{"text":"` + long + `","input_ids":[` + strings.Repeat("7,",
+			99) + `8]}`,
 			`{"input_ids":[` + strings.Repeat("7,", 99) + `8],"text":"x"}`, true},
-		"text of SGLang beside no tokens": {"/generate", `{"text":"` + long + `","input_ids":null}`, `{"text":"` + long + `"}`, true},
+		"text of SGLang beside no tokens": {"/generate", `{"text":"` + long + `","input_ids":null}`, `{"text":"` +
+			long + `"}`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := parse(t, c.path, c.a), parse(t, c.path, c.b)
 			n := lead(&a, &b)
 			if same := n == a.Blocks.Len() && n == b.Blocks.Len(); same != c.same || a.Blocks.Len() == 0 {
-				t.Errorf("%d blocks in common, of %d and %d, want all: %t\n%.300s\n%.300s", n, a.Blocks.Len(), b.Blocks.Len(),
-					c.same, c.a, c.b)
+				t.Errorf(
+					"%d blocks in common, of %d and %d, want all: %t\n%.300s\n%.300s",
+					n,
+					a.Blocks.Len(),
+					b.Blocks.Len(),
+					c.same,
+					c.a,
+					c.b,
+				)
 			}
 			if c.same && a.PromptTokens != b.PromptTokens {
 				t.Errorf("%d and %d tokens", a.PromptTokens, b.PromptTokens)
@@ -263,7 +299,10 @@ func (d drawn) write(t *rapid.T) string {
 		var parts []string
 		for _, text := range d.parts {
 			of, _ := json.Marshal(text)
-			parts = append(parts, members(rapid.Permutation([]string{`"type":"text"`, `"text":` + string(of)}).Draw(t, "part")).body())
+			parts = append(
+				parts,
+				members(rapid.Permutation([]string{`"type":"text"`, `"text":` + string(of)}).Draw(t, "part")).body(),
+			)
 		}
 		content = []byte("[" + strings.Join(parts, ",") + "]")
 	}
@@ -280,8 +319,23 @@ func (d drawn) write(t *rapid.T) string {
 
 // text is a word, or the same word many times.
 var text = rapid.Custom(func(t *rapid.T) string {
-	return strings.Repeat(rapid.StringN(1, 9, 20).Draw(t, "word"), rapid.SampledFrom([]int{1, 10, 100}).Draw(t, "times"))
+	return strings.Repeat(
+		rapid.StringN(1, 9, 20).Draw(t, "word"),
+		rapid.SampledFrom([]int{1, 10, 100}).Draw(t, "times"),
+	)
 })
+
+func conversation(t *rapid.T) (said []drawn) {
+	for range rapid.IntRange(1, 4).Draw(t, "messages") {
+		d := drawn{role: rapid.SampledFrom([]string{"user", "assistant", "system"}).Draw(t, "role"),
+			parts: rapid.SliceOfN(text, 1, 3).Draw(t, "parts")}
+		if rapid.Bool().Draw(t, "calls") {
+			d.other = `"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]`
+		}
+		said = append(said, d)
+	}
+	return said
+}
 
 // However the members of a body, of its messages and of their parts are ordered, the blocks are the same; what is asked
 // of the answer changes none; nor does white space.
@@ -289,17 +343,13 @@ func TestOrderChangesNoBlock(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		api := rapid.SampledFrom([]string{"chat", "responses", "messages"}).Draw(t, "API")
 		p := promptOf[api]
-		var said []drawn
-		for range rapid.IntRange(1, 4).Draw(t, "messages") {
-			d := drawn{role: rapid.SampledFrom([]string{"user", "assistant", "system"}).Draw(t, "role"),
-				parts: rapid.SliceOfN(text, 1, 3).Draw(t, "parts")}
-			if rapid.Bool().Draw(t, "calls") {
-				d.other = `"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]`
-			}
-			said = append(said, d)
-		}
-		fixed := slices.DeleteFunc(slices.Clone(p.members[1:]), func(string) bool { return rapid.Bool().Draw(t, "left out") })
-		for _, member := range []string{`"chat_template_kwargs":{"a":true,"b":"x"}`, `"reasoning":{"effort":"low","b":1}`,
+		said := conversation(t)
+		fixed := slices.DeleteFunc(
+			slices.Clone(p.members[1:]),
+			func(string) bool { return rapid.Bool().Draw(t, "left out") },
+		)
+		for _, member := range []string{`"chat_template_kwargs":{"a":true,"b":"x"}`,
+			`"reasoning":{"effort":"low","b":1}`,
 			`"cache_salt":"s"`, `"previous_response_id":"r"`, `"model":"m"`} {
 			isEarlier := func(m string) bool { return strings.HasPrefix(m, `"previous`) }
 			if !isEarlier(member) || !slices.ContainsFunc(fixed, isEarlier) {
@@ -313,7 +363,7 @@ func TestOrderChangesNoBlock(t *testing.T) {
 			}
 			name := map[string]string{"chat": "messages", "responses": "input", "messages": "messages"}[api]
 			all := append(slices.Clone(fixed), `"`+name+`":[`+strings.Join(turns, ",")+`]`)
-			body := []byte(members(rapid.Permutation(append(all, extra...)).Draw(t, "order")).body())
+			body := []byte(rapid.Permutation(append(all, extra...)).Draw(t, "order").body())
 			if rapid.Bool().Draw(t, "spaced") {
 				var spaced bytes.Buffer
 				if err := json.Indent(&spaced, body, "", "  "); err != nil {
@@ -331,7 +381,8 @@ func TestOrderChangesNoBlock(t *testing.T) {
 		if err := parser.Parse(p.path, jsonType, "", other, &b); err != nil {
 			t.Fatal(err)
 		}
-		if lead(&a, &b) != a.Blocks.Len() || a.Blocks.Len() != b.Blocks.Len() || a.PromptTokens != b.PromptTokens || a.Salt != b.Salt {
+		if lead(&a, &b) != a.Blocks.Len() || a.Blocks.Len() != b.Blocks.Len() || a.PromptTokens != b.PromptTokens ||
+			a.Salt != b.Salt {
 			t.Fatalf("%d of %d and %d blocks, %d and %d tokens\n%s\n%s", lead(&a, &b), a.Blocks.Len(), b.Blocks.Len(),
 				a.PromptTokens, b.PromptTokens, one, other)
 		}
@@ -341,23 +392,41 @@ func TestOrderChangesNoBlock(t *testing.T) {
 // agentBody is what a client of Anthropic's API sends for an agent: its messages first, then what all its conversations
 // have in common, behind what is new with each request.
 func agentBody(conversation, agent int) string {
-	return fmt.Sprintf(`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"%s"}],"system":[{"type":"text",`+
-		`"text":"x-anthropic-billing-header: cc_version=2.1.77; cch=%05x;"},{"type":"text","text":"%s"}],"tools":[%s],`+
-		`"metadata":{"user_id":"%d"},"stream":true}`, longText(fmt.Sprint("conversation ", conversation)), conversation,
-		longText(fmt.Sprint("agent ", agent)), `{"name":"read","description":"`+longText("tool")+`","input_schema":{}}`, conversation)
+	return fmt.Sprintf(
+		`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"%s"}],"system":[{"type":"text",`+
+			`"text":"x-anthropic-billing-header: cc_version=2.1.77; cch=%05x;"},{"type":"text","text":"%s"}],"tools":[%s],`+
+			`"metadata":{"user_id":"%d"},"stream":true}`,
+		longText(fmt.Sprint("conversation ", conversation)),
+		conversation,
+		longText(
+			fmt.Sprint("agent ", agent),
+		),
+		`{"name":"read","description":"`+longText("tool")+`","input_schema":{}}`,
+		conversation,
+	)
 }
 
 // Conversations of an agent have all blocks of its system prompt and its tools in common, though their messages stand
 // before both; those of another agent have its tools in common.
 func TestConversationsOfAnAgentMeet(t *testing.T) {
 	first := parse(t, messagesPath, agentBody(0, 0))
-	tools := parse(t, messagesPath, `{"tools":[{"name":"read","description":"`+longText("tool")+`","input_schema":{}}]}`)
+	tools := parse(
+		t,
+		messagesPath,
+		`{"tools":[{"name":"read","description":"`+longText("tool")+`","input_schema":{}}]}`,
+	)
 	system := parse(t, messagesPath, `{"system":"`+longText("agent 0")+`"}`)
 	want := tools.Blocks.Len() + system.Blocks.Len()
 	for i := 1; i < 24; i++ {
 		got, other := parse(t, messagesPath, agentBody(i, 0)), parse(t, messagesPath, agentBody(i, i))
 		if n := lead(&first, &got); n != want || got.Blocks.Len() <= want {
-			t.Errorf("conversation %d: %d lead blocks in common, of %d, want the %d of system and tools", i, n, got.Blocks.Len(), want)
+			t.Errorf(
+				"conversation %d: %d lead blocks in common, of %d, want the %d of system and tools",
+				i,
+				n,
+				got.Blocks.Len(),
+				want,
+			)
 		}
 		if n := lead(&first, &other); n != tools.Blocks.Len() {
 			t.Errorf("another agent: %d lead blocks in common, want the %d of the tools", n, tools.Blocks.Len())
@@ -370,7 +439,8 @@ func TestOrderAllocatesNothing(t *testing.T) {
 	p := promptOf["messages"]
 	for name, body := range map[string]string{
 		"in order": members{p.members[2], p.members[1], p.members[0], `"model":"a-model"`}.body(),
-		"behind":   members{p.members[0], p.members[2], `"thinking":{"type":"enabled"}`, p.members[1], `"model":"a-model"`}.body(),
+		"behind": members{p.members[0], p.members[2], `"thinking":{"type":"enabled"}`, p.members[1],
+			`"model":"a-model"`}.body(),
 	} {
 		raw := []byte(body)
 		var got messages.Request

@@ -28,10 +28,11 @@ type reader struct {
 	kind        messages.MediumKind // of a medium that is read next, as what stands around it tells
 	tokens      int                 // tokens of the prompt's token arrays
 	tokenized   bool                // input_ids are the prompt, whatever text or messages are there beside
-	asWritten   bool                // what is read is JSON in the prompt: its keys count as text, and nothing is left out
-	isSystem    bool                // it is the system prompt of Anthropic's API
-	role        text                // of the message that is read next, if it does not begin with it
-	chunk       [256]byte
+	// what is read is JSON in the prompt: its keys count as text, and nothing is left out
+	asWritten bool
+	isSystem  bool // it is the system prompt of Anthropic's API
+	role      text // of the message that is read next, if it does not begin with it
+	chunk     [256]byte
 }
 
 // request reads the whole body.
@@ -162,7 +163,7 @@ func (r *reader) promptMember(key []byte) bool {
 	case texts, written:
 	}
 	before := r.partBegins(of)
-	ok := false
+	var ok bool
 	switch {
 	case is == sequence:
 		r.form.prompts = 0
@@ -253,7 +254,8 @@ func (r *reader) keyMember(k int, name []byte) bool {
 	if !r.isGiven() {
 		return r.skip()
 	}
-	before, sum, ok := r.promptBytes, uint64(0), false
+	before, sum := r.promptBytes, uint64(0)
+	var ok bool
 	r.asWritten = true
 	r.hasher.Expect(len(r.body))
 	if r.peek() != '{' {

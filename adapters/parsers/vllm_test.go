@@ -52,7 +52,7 @@ func cachedShare(t *testing.T, server, path, body string) float64 {
 func TestBlocksAreHitsOfVLLM(t *testing.T) {
 	server, _, _ := strings.Cut(os.Getenv("ENDPOINTS"), ",")
 	if server == "" {
-		t.Skip("*** NO VLLM: set ENDPOINTS to compare blocks with its hits, as testdata/vllm.jinja says. ***")
+		t.Skip("*** NO VLLM: set ENDPOINTS, as testdata/vllm.jinja says. ***") //nolint:forbidigo // said aloud
 	}
 	run := fmt.Sprint(time.Now().UnixNano())
 	for name, c := range vllmPairs {
@@ -69,8 +69,14 @@ func TestBlocksAreHitsOfVLLM(t *testing.T) {
 				want = 0
 			}
 			if math.Abs(got-want) > .2 {
-				t.Errorf("%.2f of the prompt was cached, %d of %d blocks are in common\n%.400s\n%.400s", got, lead(&a, &b),
-					b.Blocks.Len(), one, other)
+				t.Errorf(
+					"%.2f of the prompt was cached, %d of %d blocks are in common\n%.400s\n%.400s",
+					got,
+					lead(&a, &b),
+					b.Blocks.Len(),
+					one,
+					other,
+				)
 			}
 		})
 	}
@@ -136,9 +142,19 @@ var vllmPairs = map[string]struct{ path, one, other string }{
 		object(turn, `"system":"OTHER"`, aTool, rest)},
 	"a system's block": {messagesPath, object(rest, turn, system),
 		object(turn, `"system":[{"type":"text","text":"SYSTEM"}]`, rest)},
-	"billing": {messagesPath,
-		object(rest, turn, `"system":[{"type":"text","text":"x-anthropic-billing-header: a"},{"type":"text","text":"SYSTEM"}]`),
-		object(rest, turn, `"system":[{"type":"text","text":"x-anthropic-billing-header: b"},{"type":"text","text":"SYSTEM"}]`)},
+	"billing": {
+		messagesPath,
+		object(
+			rest,
+			turn,
+			`"system":[{"type":"text","text":"x-anthropic-billing-header: a"},{"type":"text","text":"SYSTEM"}]`,
+		),
+		object(
+			rest,
+			turn,
+			`"system":[{"type":"text","text":"x-anthropic-billing-header: b"},{"type":"text","text":"SYSTEM"}]`,
+		),
+	},
 	"Anthropic's kwargs": {messagesPath, object(rest, turn, `"chat_template_kwargs":{"mood":"sad"}`),
 		object(rest, turn, `"chat_template_kwargs":{"mood":"glad"}`)},
 	"effort": {messagesPath, object(rest, turn, `"output_config":{"effort":"low"}`),
@@ -153,8 +169,15 @@ var vllmPairs = map[string]struct{ path, one, other string }{
 		object(ofInput, `"input":"TURN","reasoning":{"effort":"low","summary":"auto"}`)},
 	"kwargs of responses": {"/v1/responses", object(ofInput, `"input":"TURN","chat_template_kwargs":{"mood":"sad"}`),
 		object(ofInput, `"input":"TURN","chat_template_kwargs":{"mood":"glad"}`)},
-	"formats of Anthropic": {messagesPath, object(rest, turn, `"output_config":{"effort":"low"}`),
-		object(rest, turn, `"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}`)},
+	"formats of Anthropic": {
+		messagesPath,
+		object(rest, turn, `"output_config":{"effort":"low"}`),
+		object(
+			rest,
+			turn,
+			`"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}`,
+		),
+	},
 	"truncated":         {chatPath, object(rest, turn, `"truncate_prompt_tokens":400`), object(rest, turn)},
 	"log probabilities": {chatPath, object(rest, turn, `"prompt_logprobs":1`), object(rest, turn)},
 	"members of SGLang": {completionPath, object(rest, `"prompt":"TURN"`),

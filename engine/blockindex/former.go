@@ -47,8 +47,8 @@ func (x *Index) Homes(p Prompt, out []int) int {
 	return x.match(p, out, x.former)
 }
 
-// Credit returns how many of the lead blocks that a slot is the home of its endpoint holds: what Match finds for the slot.
-// Any goroutine may call it at any time.
+// Credit returns how many of the lead blocks that a slot is the home of its endpoint holds: what Match finds for the
+// slot. Any goroutine may call it at any time.
 func (x *Index) Credit(p Prompt, slot uint32, home int) int {
 	if home == 0 || x.former.words.Load() == 0 {
 		return home

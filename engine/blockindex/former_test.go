@@ -118,8 +118,20 @@ func TestHomesAndCredit(t *testing.T) {
 				x.Match(p, out)
 				x.Homes(p, homes)
 				for s := range out {
-					if c := x.Credit(p, uint32(s), homes[s]); c != out[s] || homes[s] < c || x.Held(uint32(s)) > capacity {
-						t.Fatalf("slot %d: home %d, credit %d, match %d, held %d", s, homes[s], c, out[s], x.Held(uint32(s)))
+					if c := x.Credit(
+						p,
+						uint32(s),
+						homes[s],
+					); c != out[s] || homes[s] < c ||
+						x.Held(uint32(s)) > capacity {
+						t.Fatalf(
+							"slot %d: home %d, credit %d, match %d, held %d",
+							s,
+							homes[s],
+							c,
+							out[s],
+							x.Held(uint32(s)),
+						)
 					}
 				}
 			},

@@ -26,8 +26,8 @@ const chainBytes = 8 // size of the hash of the block before, which is hashed in
 
 // Hasher turns a prompt that comes in pieces into the chained hashes of its whole blocks: hash i is the xxhash64 of
 // hash i-1 and the bytes of block i. Two prompts that share their first n blocks share their first n hashes, and no
-// more. It does not matter where the pieces are cut, nor in which order the parts come. A rest of less than a block at the
-// end has a hash of its own.
+// more. It does not matter where the pieces are cut, nor in which order the parts come. A rest of less than a block at
+// the end has a hash of its own.
 type Hasher struct {
 	buf    [chainBytes + BlockBytes]byte // hash of the block before, or the seed, and the block that is being filled
 	fill   int                           // bytes of that block; 0 <= fill < BlockBytes
@@ -107,5 +107,6 @@ func (h *Hasher) Blocks() messages.List[uint64] {
 	return messages.TakeList(blocks)
 }
 
-// Rest returns the hash of what is less than a block at the end of the prompt that Blocks returned; 0 = there is nothing.
+// Rest returns the hash of what is less than a block at the end of the prompt that Blocks returned; 0 = there is
+// nothing.
 func (h *Hasher) Rest() uint64 { return h.rest }

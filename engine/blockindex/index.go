@@ -285,8 +285,8 @@ func (p Prompt) Key(e Entry) uint64 {
 	return key(p.root(), p.Blocks.At(e.From))
 }
 
-// Disuse removes the blocks of an endpoint that were last used by that stamp, and returns their number. The endpoint has
-// lost them, and is still their home.
+// Disuse removes the blocks of an endpoint that were last used by that stamp, and returns their number. The endpoint
+// has lost them, and is still their home.
 func (x *Index) Disuse(slot uint32, stamp uint64) (forgotten int) {
 	if int(slot) >= len(x.slots) {
 		return 0

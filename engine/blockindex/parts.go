@@ -32,8 +32,8 @@ type span struct {
 // hashed or kept twice. A part that comes again replaces what it was. A hasher begins with Turns.
 //
 // A part but Turns ends with its last whole block, or with the rest behind it if that is half a block or more: so a
-// prompt has as many blocks as its text is long, give or take half a block for each part. Such a rest, and a shorter one,
-// keeps what follows apart from what follows another rest.
+// prompt has as many blocks as its text is long, give or take half a block for each part. Such a rest, and a shorter
+// one, keeps what follows apart from what follows another rest.
 func (h *Hasher) Begin(p Part) {
 	h.end()
 	h.drop(p)
@@ -87,8 +87,8 @@ func (h *Hasher) drop(p Part) {
 	h.spans[p] = span{}
 }
 
-// BeginKey begins something that is no part of the prompt, of which EndKey returns the hash. Another part is to be begun
-// behind it.
+// BeginKey begins something that is no part of the prompt, of which EndKey returns the hash. Another part is to be
+// begun behind it.
 func (h *Hasher) BeginKey() {
 	h.end()
 	h.start(Parts)

@@ -20,8 +20,9 @@ func TestUnit(t *testing.T) {
 		"small":           {messages.PrefixSizes{BlockTokens: 16}, own, 64},
 		"large":           {messages.PrefixSizes{BlockTokens: 256}, own, 256},
 		"tuned":           {messages.PrefixSizes{BlockTokens: 256, Tuned: true}, own, 784},
-		"tuned, small":    {messages.PrefixSizes{BlockTokens: 256, Tuned: true}, blockindex.CacheSize{BlockTokens: 16}, 64},
-		"tuned, no page":  {messages.PrefixSizes{BlockTokens: 256, Tuned: true}, blockindex.CacheSize{}, 256},
+		"tuned, small": {messages.PrefixSizes{BlockTokens: 256, Tuned: true},
+			blockindex.CacheSize{BlockTokens: 16}, 64},
+		"tuned, no page": {messages.PrefixSizes{BlockTokens: 256, Tuned: true}, blockindex.CacheSize{}, 256},
 	} {
 		if got := blockindex.Unit(c.sizes, c.own); got != c.want {
 			t.Errorf("%s: %d tokens, want %d", name, got, c.want)
@@ -32,7 +33,8 @@ func TestUnit(t *testing.T) {
 // What is held of a prompt counts in whole units, and all of it as all.
 func TestWhole(t *testing.T) {
 	for _, c := range []struct{ held, prompt, unit, want int }{
-		{7, 20, 64, 7}, {7, 20, 256, 4}, {3, 20, 256, 0}, {20, 20, 256, 20}, {13, 20, 784, 12}, {12, 20, 784, 0}, {0, 0, 784, 0},
+		{7, 20, 64, 7}, {7, 20, 256, 4}, {3, 20, 256, 0}, {20, 20, 256, 20}, {13, 20, 784, 12}, {12, 20, 784, 0}, {0,
+			0, 784, 0},
 	} {
 		if got := blockindex.Whole(c.held, c.prompt, c.unit); got != c.want {
 			t.Errorf("%d of %d blocks in units of %d tokens: %d, want %d", c.held, c.prompt, c.unit, got, c.want)

@@ -49,8 +49,15 @@ func referenceTypes(t *testing.T) (types []referenceType) {
 
 // ownTypes are those that the reference does not have.
 var ownTypes = []string{
-	"document-data-source", "expected-completion", "json-extractor", "learning-detector", "longest-flow-displacement-policy",
-	"newest-request-displacement-policy", "prometheus-extractor", "reserve-policy", "shortest-work-ordering-policy",
+	"document-data-source",
+	"expected-completion",
+	"json-extractor",
+	"learning-detector",
+	"longest-flow-displacement-policy",
+	"newest-request-displacement-policy",
+	"prometheus-extractor",
+	"reserve-policy",
+	"shortest-work-ordering-policy",
 	"token-fairness-policy",
 }
 

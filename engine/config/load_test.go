@@ -296,7 +296,8 @@ func TestLoadWarns(t *testing.T) {
 		"older group": {strings.Replace(head, "llm-d.ai", "inference.networking.x-k8s.io", 1),
 			"line 1: apiVersion: inference.networking.x-k8s.io/v1alpha1 is deprecated"},
 		"block size": {head + "plugins:\n- type: approx-prefix-cache-producer\n  parameters:\n" +
-			"    blockSizeTokens: 32\n", "line 6: plugins[0].parameters.blockSizeTokens: got 32, which counts as 64, the least"},
+			"    blockSizeTokens: 32\n",
+			"line 6: plugins[0].parameters.blockSizeTokens: got 32, which counts as 64, the least"},
 		"sweeps": {newHead + "plugins:\n- type: session-affinity-filter\n  parameters:\n    sessionIdConfig:\n" +
 			"      evictionSweepSeconds: 5\n",
 			"line 7: plugins[0].parameters.sessionIdConfig.evictionSweepSeconds: has no effect"},

@@ -444,7 +444,8 @@ type ApproxPrefixCache struct {
 	LRUCapacityPerServer int `json:"lruCapacityPerServer"`
 	// FollowCaches has the index hold what the caches of servers hold: as much as their pages tell, by the bytes of a
 	// token that answers teach for each model, and without what the cached tokens of answers show to be lost. So it is
-	// without a configuration file. Otherwise a server is taken for the home of a prompt longer than its cache holds it.
+	// without a configuration file. Otherwise a server is taken for the home of a prompt longer than its cache holds
+	// it.
 	FollowCaches bool `json:"followCaches"`
 }
 
@@ -470,9 +471,9 @@ func (p *ApproxPrefixCache) Validate() error {
 // be computed of their prompts: those that the server did not hold at the pick, until the first token comes, or until
 // the end of an answer that is not streamed.
 type InflightLoad struct {
-	// AddEstimatedOutputTokens counts tokens that are expected in answers as well, and has all tokens of a request count
-	// until it ends: 4096 of a long answer and 100 of a short one, as an outlen-bucket says, and of others outputRatio
-	// times those of the prompt. The client's limit bounds them.
+	// AddEstimatedOutputTokens counts tokens that are expected in answers as well, and has all tokens of a request
+	// count until it ends: 4096 of a long answer and 100 of a short one, as an outlen-bucket says, and of others
+	// outputRatio times those of the prompt. The client's limit bounds them.
 	AddEstimatedOutputTokens bool `json:"addEstimatedOutputTokens"`
 	// OutputRatio is the expected number of output tokens for each prompt token, where nothing else is known; 0 to
 	// 1000.

@@ -53,7 +53,8 @@ func TestSizesOfTheIndexAreInForce(t *testing.T) {
 			keeping(900), 2048,
 		},
 		"of a scorer alone": {
-			fmt.Sprintf(scorer, "autoTune: false, blockSizeTokens: 128, maxPrefixBlocksToMatch: 10, lruCapacityPerServer: 9"),
+			fmt.Sprintf(scorer,
+				"autoTune: false, blockSizeTokens: 128, maxPrefixBlocksToMatch: 10, lruCapacityPerServer: 9"),
 			messages.PrefixSizes{Capacity: 9, BlockTokens: 128}, 20,
 		},
 		"too great at a scorer": {fmt.Sprintf(scorer, "lruCapacityPerServer: 4000000"), keeping(1 << 20), 2048},
@@ -95,14 +96,15 @@ func TestIndexOfAFileIsAsked(t *testing.T) {
 	}
 }
 
-// What is less than a block at the end of a prompt counts as one, as in the reference, unless the index follows caches or
-// is not asked.
+// What is less than a block at the end of a prompt counts as one, as in the reference, unless the index follows caches
+// or is not asked.
 func TestRestOfAPromptIsABlock(t *testing.T) {
 	for plugins, want := range map[string]int{
 		"- type: prefix-cache-scorer\n": 3,
 		"- type: prefix-cache-scorer\n- {type: approx-prefix-cache-producer, parameters: {followCaches: true}}\n": 2,
 		"- type: queue-scorer\n": 2,
-		"- type: prefix-cache-scorer\n- {type: approx-prefix-cache-producer, parameters: {maxPrefixTokensToMatch: 128}}\n": 2,
+		"- type: prefix-cache-scorer\n- {type: approx-prefix-cache-producer, parameters: {maxPrefixTokensToMatch: " +
+			"128}}\n": 2,
 	} {
 		got, err := Load([]byte(head+"plugins:\n"+plugins), three)
 		if err != nil {

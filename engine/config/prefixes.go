@@ -62,12 +62,18 @@ func (p *prefixIndex) named() bool {
 func (l *loader) keepPrefixes() {
 	for i := range l.index.older {
 		if i > 0 || len(l.index.sizes) > 0 {
-			l.Warn(l.index.older[i].path+".parameters", "sizes of the prefix index have no effect beside those that another plugin has")
+			l.Warn(
+				l.index.older[i].path+".parameters",
+				"sizes of the prefix index have no effect beside those that another plugin has",
+			)
 		}
 	}
 	of := l.index.inForce()
 	sizes := messages.PrefixSizes{
-		Capacity: of.LRUCapacityPerServer, BlockTokens: of.BlockSizeTokens, Tuned: of.AutoTune, Follows: of.FollowCaches,
+		Capacity:    of.LRUCapacityPerServer,
+		BlockTokens: of.BlockSizeTokens,
+		Tuned:       of.AutoTune,
+		Follows:     of.FollowCaches,
 	}
 	most := of.MaxPrefixBlocksToMatch * blockindex.Unit(sizes, blockindex.CacheSize{})
 	if of.MaxPrefixTokensToMatch > 0 {

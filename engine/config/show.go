@@ -160,8 +160,8 @@ func (s *shower) plugins() *yaml.Node {
 	return list
 }
 
-// keeping returns the producer of the prefix index if the file has none and names sizes elsewhere. Producers that it has
-// get the sizes that hold for all.
+// keeping returns the producer of the prefix index if the file has none and names sizes elsewhere. Producers that it
+// has get the sizes that hold for all.
 func (s *shower) keeping(all []*instance) []*instance {
 	if !s.index.named() {
 		return nil

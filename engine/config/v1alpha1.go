@@ -249,7 +249,10 @@ func parameterAt(plugin reflect.Value, path string) reflect.Value {
 func (l *loader) settle(x *instance) {
 	switch p := x.plugin.(type) {
 	case *scorers.PrefixCache:
-		l.index.blocks = max(l.index.blocks, l.capped(x.path+".parameters.lruCapacityPerServer", p.LRUCapacityPerServer))
+		l.index.blocks = max(
+			l.index.blocks,
+			l.capped(x.path+".parameters.lruCapacityPerServer", p.LRUCapacityPerServer),
+		)
 		l.index.add(x.path, p.PrefixCacheOlderNames)
 		p.PrefixCacheOlderNames = scorers.PrefixCacheOlderNames{}
 	case *OpenAIParser:
@@ -259,9 +262,15 @@ func (l *loader) settle(x *instance) {
 		p.LRUCapacityPerServer = l.capped(x.path+".parameters.lruCapacityPerServer", p.LRUCapacityPerServer)
 		l.index.blocks = max(l.index.blocks, p.LRUCapacityPerServer)
 		l.index.sizes = append(l.index.sizes, p)
-		if n, standard := p.BlockSizeTokens, construct(prefixProducer).(*ApproxPrefixCache).BlockSizeTokens; n > 0 && n != standard &&
+		if n, standard := p.BlockSizeTokens, construct(prefixProducer).(*ApproxPrefixCache).BlockSizeTokens; n > 0 &&
+			n != standard &&
 			n < blockindex.BlockTokens {
-			l.Warn(x.path+".parameters.blockSizeTokens", "got %d, which counts as %d, the least", n, blockindex.BlockTokens)
+			l.Warn(
+				x.path+".parameters.blockSizeTokens",
+				"got %d, which counts as %d, the least",
+				n,
+				blockindex.BlockTokens,
+			)
 		}
 	}
 }

@@ -13,10 +13,11 @@ import (
 // at once, the metrics page every half second; a page that is stale, stands still, or does not account for the requests
 // that were sent, is left out. A server that reads prompts in chunks has more of them waiting: it is given as much of
 // them as it computes in a second, which first tokens tell, and while it is as fast as it was, those that wait there
-// are no sign that it is full, unless its KV cache is. A server whose page does not tell of its work has no window until it works on 16
-// requests and first tokens come, or it refuses one. The detector has no parameters. Saturation is the requests in
-// flight at all servers, by their windows; from 1 on, requests of negative priority are refused with status 429. In a
-// profile it is a filter, which keeps the servers that are below their window, and all of them if there are none.
+// are no sign that it is full, unless its KV cache is. A server whose page does not tell of its work has no window
+// until it works on 16 requests and first tokens come, or it refuses one. The detector has no parameters. Saturation is
+// the requests in flight at all servers, by their windows; from 1 on, requests of negative priority are refused with
+// status 429. In a profile it is a filter, which keeps the servers that are below their window, and all of them if
+// there are none.
 type Learning struct {
 	requests, tokens, window attributes.NumberSlot
 }

@@ -10,8 +10,8 @@ import (
 // bits of the milliseconds of Unix.
 type stamped struct{ word atomic.Uint64 }
 
-// change replaces the number by one that follows from it and from the seconds that have passed. A clock that was set back
-// has let none pass.
+// change replaces the number by one that follows from it and from the seconds that have passed. A clock that was set
+// back has let none pass.
 func (s *stamped) change(now time.Time, next func(number, passed float64) float64) {
 	for {
 		old := s.word.Load()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The rate follows a steady one, fades once nothing comes, and keeps its count under concurrency and if the clock is set
-// back.
+// The rate follows a steady one, fades once nothing comes, and keeps its count under concurrency and if the clock is
+// set back.
 func TestArrivals(t *testing.T) {
 	var a arrivals
 	now := time.Unix(1_800_000_000, 0)

@@ -113,8 +113,8 @@ type Room struct {
 	Tokens   int // prompt tokens of requests beside the one that is added: below that; 0 = no bound
 	Waiting  int // requests that wait at the endpoint, by its newest page and what was sent since; 0 = no bound
 
-	// Prompts bounds the tokens of prompts that are to be computed before first tokens, with those of the request that is
-	// added, unless that is the only one; 0 = no bound.
+	// Prompts bounds the tokens of prompts that are to be computed before first tokens, with those of the request that
+	// is added, unless that is the only one; 0 = no bound.
 	Prompts int
 	Rate    int // of those, how many the endpoint computes in a second
 
@@ -305,9 +305,9 @@ func (l *load) counters() Counters {
 	}
 }
 
-// backlog returns how many tokens of prompts are likely to be left at an endpoint that computes so many in a second: one
-// prompt after the other, of which the first has no token yet, however long ago it was sent. Prompts whose first tokens
-// are not seen are not among them.
+// backlog returns how many tokens of prompts are likely to be left at an endpoint that computes so many in a second:
+// one prompt after the other, of which the first has no token yet, however long ago it was sent. Prompts whose first
+// tokens are not seen are not among them.
 func (l *load) backlog(rate int, now time.Time) int {
 	c := l.unfinished()
 	if c.Requests <= 0 {

@@ -252,8 +252,8 @@ func TestTakeKeepsToAShareOfTheWindow(t *testing.T) {
 	}
 }
 
-// The backlog is what is left of prompts whose first tokens are awaited: one is computed after the other, and of the one
-// under way no more than the mean, for its token has not come.
+// The backlog is what is left of prompts whose first tokens are awaited: one is computed after the other, and of the
+// one under way no more than the mean, for its token has not come.
 func TestBacklogIsWhatIsLeftOfPrompts(t *testing.T) {
 	var l load
 	at := time.Unix(1000, 0)

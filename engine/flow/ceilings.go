@@ -16,8 +16,8 @@ type UsageLimit interface {
 	// is not is lowered to that, and raised to the least that there is if it is 0 or less.
 	//
 	// It is called at once when other priorities wait, and else a hundredth of a second after a change of what waits at
-	// the latest. It returns after which time it is to be asked at the latest even if nothing has changed until then; 0 =
-	// it needs not be. That holds while requests wait or run.
+	// the latest. It returns after which time it is to be asked at the latest even if nothing has changed until then; 0
+	// = it needs not be. That holds while requests wait or run.
 	Ceilings(in *Usage, out []float64) (again time.Duration)
 }
 

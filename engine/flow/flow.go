@@ -109,7 +109,7 @@ func ClassOf(model string, subset messages.Subset, reach Reach) Class {
 
 // ClassAt returns the class of requests that wait for room at one endpoint.
 func ClassAt(e messages.EndpointID) Class {
-	return Class(1<<63 | uint64(e.Slot)<<32 | uint64(uint32(e.Generation)))
+	return Class(1<<63 | uint64(e.Slot)<<32 | uint64(e.Generation))
 }
 
 // Each class without room costs a try when room changes, so a band tells so many apart. Requests of further ones share

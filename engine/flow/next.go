@@ -205,8 +205,8 @@ func (q *Queues) nearest(b *band, room func(*Entry) bool, quantum int64) (found 
 	return found, turn
 }
 
-// search looks at the requests of the flows whose turn is nearest, up to a rank, for one of whose prompt more is held than
-// of that of the first.
+// search looks at the requests of the flows whose turn is nearest, up to a rank, for one of whose prompt more is held
+// than of that of the first.
 func (q *Queues) search(b *band, room func(*Entry) bool, first *Entry, most int64) *Entry {
 	found, blocks, near := first, q.held(first), nearest{most: most, next: q.near[:0]}
 	for _, c := range b.classes {

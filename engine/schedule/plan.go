@@ -122,8 +122,8 @@ func (p *Plan) HaveWait(by Detector, step Step) {
 // Gated reports whether requests wait that find no room.
 func (p *Plan) Gated() bool { return p.points.gate.plugin != nil }
 
-// KeepPrefixes sets how much of prompts the prefix index keeps, and how many blocks of one prompt count at most; 0 = all
-// that are hashed. It is called before the plan runs.
+// KeepPrefixes sets how much of prompts the prefix index keeps, and how many blocks of one prompt count at most; 0 =
+// all that are hashed. It is called before the plan runs.
 func (p *Plan) KeepPrefixes(sizes messages.PrefixSizes, most int) {
 	p.prefixes, p.mostPrefix = sizes, most
 }

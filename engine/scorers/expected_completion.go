@@ -15,9 +15,9 @@ import (
 //
 // The wait is the time in which the server computes the prompts that were sent there before, and miss the time for what
 // it does not hold of this one. The term with the rate is what those pay that come to the server after this request
-// while it computes: as many as came of late. The last one is what requests in one batch cost one another. All is counted in Signalbox, without metrics pages: how many tokens a server
-// computes in a second is learned from first tokens, and a server that has not shown it has the mean of the others. The
-// score is 1 / (1 + cost).
+// while it computes: as many as came of late. The last one is what requests in one batch cost one another. All is
+// counted in Signalbox, without metrics pages: how many tokens a server computes in a second is learned from first
+// tokens, and a server that has not shown it has the mean of the others. The score is 1 / (1 + cost).
 type ExpectedCompletion struct {
 	// TokensPerSecond is how many tokens of prompts a server computes in a second, until first tokens have shown it of
 	// one of them.
@@ -78,7 +78,13 @@ func (s *ExpectedCompletion) Score(in *schedule.Input, scores []float32) {
 		}
 		wait := max(backlog.At(i), 0) / rate
 		miss := max(prompt-max(blocks.At(i), 0)*blockTokens, 1) / rate
-		cost := wait + miss*(1+s.OwnWeight) + s.LaterWeight*max(requests.At(i), 0)*miss*(wait+miss/2) + s.SecondsPerRequest*max(inflight.At(i), 0)
+		cost := wait + miss*(1+s.OwnWeight) + s.LaterWeight*max(
+			requests.At(i),
+			0,
+		)*miss*(wait+miss/2) + s.SecondsPerRequest*max(
+			inflight.At(i),
+			0,
+		)
 		scores[i] = float32(1 / (1 + cost))
 	}
 }

@@ -20,11 +20,11 @@
 // endpoint of which neither tells has no bound: what it takes cannot be found.
 //
 // An endpoint that reads prompts in chunks has requests waiting although it takes more: they wait for a step. So beside
-// the requests a window bounds the tokens of prompts that are to be computed, by what the endpoint computes in a second,
-// which first tokens tell: the tokens that were to be computed before them, by the time they took. While whole steps of
-// prompts are to be computed, and are about as fast as they were at best, what a page shows as waiting is no queue; once
-// they take twice as long, or the KV cache is full, it is. Until first tokens were seen, as where responses bypass the
-// picker, nothing is known of prompts: they are not bounded, and pages count as they are.
+// the requests a window bounds the tokens of prompts that are to be computed, by what the endpoint computes in a
+// second, which first tokens tell: the tokens that were to be computed before them, by the time they took. While whole
+// steps of prompts are to be computed, and are about as fast as they were at best, what a page shows as waiting is no
+// queue; once they take twice as long, or the KV cache is full, it is. Until first tokens were seen, as where responses
+// bypass the picker, nothing is known of prompts: they are not bounded, and pages count as they are.
 package window
 
 import (
@@ -150,7 +150,8 @@ func (w *Window) judgeFirsts(now time.Time, load Load) {
 		w.first.restart()
 	case queue > alarm:
 		w.shrink(now, load, queue, Why{Cause: FirstTokens, Queue: queue})
-	case queue < 1 && w.limits(load) && float64(n) >= min(w.step, manyFirsts) && (!w.page.waits(now) || w.reads(now, load)):
+	case queue < 1 && w.limits(load) && float64(n) >= min(w.step, manyFirsts) && (!w.page.waits(now) || w.reads(now,
+		load)):
 		w.grow(now, load, 1, Why{Cause: FirstTokens, Queue: queue})
 	case float64(n) >= max(manyFirsts, w.step) && w.step > 0: // those that come from now on come one by one
 		w.step, w.from = 0, now

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The rate is what was computed by the time that it took, and follows a change of speed within 20 s. What takes a step of
-// an engine however few its tokens are, or no time, says nothing.
+// The rate is what was computed by the time that it took, and follows a change of speed within 20 s. What takes a step
+// of an engine however few its tokens are, or no time, says nothing.
 func TestRateIsLearnedFromFirstTokens(t *testing.T) {
 	w, now := New(began, Limits{Rate: 77}), began
 	answers := func(prompt, ahead int, took time.Duration) {
@@ -45,7 +45,12 @@ type reader struct {
 }
 
 func newReader(t *testing.T) *reader {
-	return &reader{t, New(began, Limits{Requests: 20, Found: true}), began, Load{Requests: 20, Prompts: 10_000, Held: true}}
+	return &reader{
+		t,
+		New(began, Limits{Requests: 20, Found: true}),
+		began,
+		Load{Requests: 20, Prompts: 10_000, Held: true},
+	}
 }
 
 func (r *reader) play(took time.Duration, cacheUsed float64) {
@@ -53,7 +58,11 @@ func (r *reader) play(took time.Duration, cacheUsed float64) {
 		r.now = r.now.Add(500 * time.Millisecond)
 		r.FirstToken(r.now, First{Picked: r.now.Add(-took), Took: took, Prompt: 5000, Ahead: 5000}, r.load)
 		r.Sampled(r.now, Sample{
-			Began: r.now, Interval: 500 * time.Millisecond, Waiting: 4, Running: float64(16 + i%2), CacheUsed: cacheUsed,
+			Began:     r.now,
+			Interval:  500 * time.Millisecond,
+			Waiting:   4,
+			Running:   float64(16 + i%2),
+			CacheUsed: cacheUsed,
 		}, r.load)
 		r.load.Requests = min(r.load.Requests, r.Limits().Requests)
 	}

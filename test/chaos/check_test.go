@@ -70,7 +70,9 @@ func (s *session) tellPool(version uint64, these []int) {
 		specs = append(specs, messages.EndpointSpec{Name: "server-" + strconv.Itoa(i), Namespace: "chaos",
 			Address: addressOf(i), Labels: messages.MapOf(map[string]string{"llm-d.ai/role": roles[i]})})
 	}
-	s.picker.Discovery().Post(messages.EndpointsDiscovered{Version: version, Endpoints: messages.TakeList(specs)})
+	s.picker.Discovery().Post(messages.EndpointsDiscovered{
+		Version: version, Endpoints: messages.TakeList(specs), Whole: len(these) == 0, // none is away at the end
+	})
 }
 
 // churn changes the endpoints until it is over.

@@ -153,8 +153,8 @@ plugins:
 // waiting turns flow control on without a configuration file.
 const waiting = "--feature-gates=flowControl"
 
-// TestEnvoyWithoutEndpoints: by default requests are refused while there is no server. With flow control they wait for a
-// while, and are served by one that comes meanwhile.
+// TestEnvoyWithoutEndpoints: by default requests are refused while there is no server. With flow control they wait for
+// a while, and are served by one that comes meanwhile.
 func TestEnvoyWithoutEndpoints(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags []string

@@ -56,7 +56,7 @@ var door = map[string]contract{
 		file: "actors/cycle/detached.go", was: "c.endOffer(ctx, true)\n", is: "",
 	}, "actors/cycle", "TestRequestIsOfferedWhileItCanBeEnded"},
 	"a request that is ended frees its room too early": {fault{
-		file: "actors/cycle/cycle.go", was: "c.revoke(ctx, m.Reason, m.RetryAfter)\n",
+		file: "actors/cycle/endings.go", was: "c.revoke(ctx, m.Reason, m.RetryAfter)\n",
 		is: "c.cut(ctx, m.Reason, m.RetryAfter)\n",
 	}, "actors/cycle", "TestRevokedRequestEndsWithItsStream"},
 	"a request that was ended is a failure of its server": {fault{

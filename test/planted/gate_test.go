@@ -4,10 +4,16 @@ import "testing"
 
 // gate has faults in how requests wait for room.
 var gate = map[string]contract{
-	"a request that finds no room is refused": {fault{
-		file: "actors/cycle/wait.go", was: "\tc.giveRoomBack()\n\tc.chargeTurn(false)\n",
-		is: "\tc.refuse(ctx, messages.PickFailed{Reason: messages.NoCapacity})\n\tc.giveRoomBack()\n\tc.chargeTurn(false)\n",
-	}, "actors/cycle", "Test"},
+	"a request that finds no room is refused": {
+		fault{
+			file: "actors/cycle/wait.go",
+			was:  "\tc.giveRoomBack()\n\tc.chargeTurn(false)\n",
+			is: "\tc.refuse(ctx, messages.PickFailed{Reason: " +
+				"messages.NoCapacity})\n\tc.giveRoomBack()\n\tc.chargeTurn(false)\n",
+		},
+		"actors/cycle",
+		"Test",
+	},
 	"a window does not bound the load": {fault{
 		file: "engine/endpoints/places.go",
 		was:  "window, _ := e.Window()\n\t\tof = window.Part(r.Share).and(of)",
@@ -71,9 +77,15 @@ var gate = map[string]contract{
 		file: "actors/capacity/capacity.go", was: "crowded := e.Crowds() && !a.queues.Floored()",
 		is: "crowded := false",
 	}, "actors/capacity", "TestCrowdThatLeaves"},
-	"requests wait for room that a new configuration gives": {fault{
-		file: "actors/capacity/capacity.go", was: "		a.onRoomChanged(messages.EndpointID{}) // flows", is: "		// flows",
-	}, "actors/capacity", "TestSettingsThatLetCrowds"},
+	"requests wait for room that a new configuration gives": {
+		fault{
+			file: "actors/capacity/capacity.go",
+			was:  "		a.onRoomChanged(messages.EndpointID{}) // flows",
+			is:   "		// flows",
+		},
+		"actors/capacity",
+		"TestSettingsThatLetCrowds",
+	},
 	"a full class holds up the others": {fault{
 		file: "actors/capacity/capacity.go", was: "failed, full := a.failure(e.Class)",
 		is: "failed, full := failure{priority: 1 << 31}, len(a.full) > 0",
@@ -82,9 +94,15 @@ var gate = map[string]contract{
 		file: "actors/capacity/prices.go", was: "a.turn.changes(at)\n\tclear(a.full)\n",
 		is: "a.turn.changes(at)\n",
 	}, "actors/capacity", "Test"},
-	"what waits for one endpoint is never asked again": {fault{
-		file: "actors/capacity/prices.go", was: "a.prices.timer = nil\n\tclear(a.prices.full)\n", is: "a.prices.timer = nil\n",
-	}, "actors/capacity", "TestPrices"},
+	"what waits for one endpoint is never asked again": {
+		fault{
+			file: "actors/capacity/prices.go",
+			was:  "a.prices.timer = nil\n\tclear(a.prices.full)\n",
+			is:   "a.prices.timer = nil\n",
+		},
+		"actors/capacity",
+		"TestPrices",
+	},
 	"a request that has left is held against its endpoint": {fault{
 		file: "actors/cycle/wait.go", was: "c.unhold()\n\tc.unloadStages()\n", is: "c.unloadStages()\n",
 	}, "actors/cycle", "TestCrashReleases"},
@@ -111,10 +129,15 @@ var gate = map[string]contract{
 	"requests pass those that a least share brings forward": {fault{
 		file: "engine/flow/queues.go", was: "\t\tcase b.settings.MinShare > 0:\n\t\t\treturn math.MaxInt\n", is: "",
 	}, "engine/flow", "TestFirst"},
-	"one who leaves before it has heard of its wait stays in the line": {fault{
-		file: "actors/cycle/wait.go", was: "c.held.wait, _ = tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, ask)",
-		is: "tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, ask)",
-	}, "actors/cycle", "Test"},
+	"one who leaves before it has heard of its wait stays in the line": {
+		fault{
+			file: "actors/cycle/wait.go",
+			was:  "c.held.wait, _ = tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, ask)",
+			is:   "tell[messages.CapacityMsg](c, ctx, c.deps.Bell.To, toCapacity, ask)",
+		},
+		"actors/cycle",
+		"Test",
+	},
 	"a request that is put back loses its turn": {fault{
 		file: "engine/flow/charge.go", was: "f.account.Served = e.before", is: "_ = f",
 	}, "engine/flow", "TestReturnedRequestKeepsItsTurn"},

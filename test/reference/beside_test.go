@@ -74,7 +74,8 @@ plugins:
 - {type: prefix-cache-scorer}
 schedulingProfiles:
 - name: default
-  plugins: [{pluginRef: concurrency-detector}, {pluginRef: token-load-scorer, weight: 2}, {pluginRef: prefix-cache-scorer}]
+  plugins: [{pluginRef: concurrency-detector}, {pluginRef: token-load-scorer, weight: 2},
+	{pluginRef: prefix-cache-scorer}]
 dataLayer: {discovery: {pluginRef: file-discovery}}
 `,
 }
@@ -94,8 +95,11 @@ const (
 func TestPicksOfTheReference(t *testing.T) {
 	path, traces := os.Getenv(referenceVariable), filepath.SplitList(os.Getenv(tracesVariable))
 	if path == "" || len(traces) == 0 {
-		t.Skipf("%s, the binary of the reference, or %s, a list of traces, is not set: there is nothing to compare with",
-			referenceVariable, tracesVariable)
+		t.Skipf( //nolint:forbidigo // said aloud
+			"%s, the binary of the reference, or %s, a list of traces, is not set: there is nothing to compare with",
+			referenceVariable,
+			tracesVariable,
+		)
 	}
 	requests := 2000
 	if text := os.Getenv(requestsVariable); text != "" {
@@ -204,7 +208,7 @@ func (b *beside) addsWholePrompts() bool {
 		must(b.t, s.SendBody(exchange.Response, []byte("data: [DONE]\n\n"), true))
 		b.receive(theirs, s)
 		s.Close()
-		time.Sleep(100 * time.Millisecond) // the reference enters a prompt in the background
+		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the reference enters a prompt in the background
 	}
 	score := second.scores[second.pod] // of an idle server that holds all of it, which is whole but for the prompt
 	return score != math.Round(score)
@@ -237,7 +241,7 @@ func startReference(t *testing.T, path, config string) (client extprocv3.Externa
 		}
 	})
 	at := "127.0.0.1:" + ports[0]
-	for deadline := time.Now().Add(answerWithin); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(answerWithin); ; time.Sleep(50 * time.Millisecond) { //nolint:forbidigo // it starts
 		if c, err := net.Dial("tcp", at); err == nil {
 			_ = c.Close()
 			break
@@ -334,7 +338,7 @@ func (b *beside) settle() {
 	for _, pod := range b.pods {
 		pod.publish()
 	}
-	for deadline := time.Now().Add(answerWithin); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(answerWithin); ; time.Sleep(time.Millisecond) { //nolint:forbidigo // another process
 		if !slices.ContainsFunc(b.pods, func(m *modelled) bool { return !m.known() }) {
 			return
 		}

@@ -109,8 +109,16 @@ func (r *replay) open(requests []entry, pods int, began time.Time) {
 		r.due = append(r.due, due{began.Add(time.Duration(q.At / speed * float64(time.Millisecond))), func() asked {
 			text := text(q.Blocks, requestTokens)
 			text = text[:min(len(text), q.Prompt*bytesPerToken)]
-			body, _ := json.Marshal(map[string]any{"model": "m", "prompt": text, "stream": true, "max_tokens": max(q.Output, 1)}) // it is a string
-			return asked{body: string(body), path: completions, prompt: text, output: max(q.Output, 1), ended: func(time.Time) {}}
+			body, _ := json.Marshal(
+				map[string]any{"model": "m", "prompt": text, "stream": true, "max_tokens": max(q.Output, 1)},
+			) // it is a string
+			return asked{
+				body:   string(body),
+				path:   completions,
+				prompt: text,
+				output: max(q.Output, 1),
+				ended:  func(time.Time) {},
+			}
 		}})
 	}
 }
@@ -149,10 +157,18 @@ func (c *client) ask() asked {
 		Content string `json:"content"`
 	}
 	body, _ := json.Marshal(map[string]any{ // strings can be encoded
-		"model": "m", "stream": true, "max_tokens": max(int(turn[turnOutput])/8, 1), "messages": []message{{"system", system}, {"user", user}},
+		"model":      "m",
+		"stream":     true,
+		"max_tokens": max(int(turn[turnOutput])/8, 1),
+		"messages":   []message{{"system", system}, {"user", user}},
 	})
 	return asked{
-		body: string(body), path: "/v1/chat/completions", prompt: system + user, output: max(int(turn[turnOutput])/8, 1),
+		body: string(
+			body,
+		),
+		path:   "/v1/chat/completions",
+		prompt: system + user,
+		output: max(int(turn[turnOutput])/8, 1),
 		ended: func(now time.Time) {
 			if c.turn++; c.turn == len(s.Turns) {
 				c.session, c.turn, c.past = c.session+clients, 0, map[int][]uint64{}

@@ -124,7 +124,9 @@ func (w *world) calm(requests int) {
 	}
 	w.until("the last client has left", time.Minute, func() bool { return w.ledger.present == 0 })
 	runtimetest.Inspect(w.sys).StepUntil(10 * time.Millisecond)
-	w.rest(w.ledger.live() + w.farm.pending + 2) // timers: of each scraper, each page on its way, window, and who is away
+	w.rest(
+		w.ledger.live() + w.farm.pending + 2,
+	) // timers: of each scraper, each page on its way, window, and who is away
 	w.answered(w.ledger.lines[before:])
 	for _, l := range w.ledger.lines[before:] {
 		if l.picked != 1 || l.revoked != 0 {

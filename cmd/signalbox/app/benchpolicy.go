@@ -30,11 +30,15 @@ func newBenchPolicy() *cobra.Command {
 		Use:   "bench-policy",
 		Short: "Compare policies on traces, before modelled servers, in virtual time",
 		Long: "Play traces to policies before modelled vLLM servers, in virtual time, and compare their times to the " +
-			"first token with those of a sticky policy that knows the servers' true state. Load 1.0 is where that policy " +
-			"has 90 % of first tokens within a second. Policies of Signalbox run in its real picker; \"+fc\" is with flow " +
+			"first token with those of a sticky policy that knows the servers' true state. Load 1.0 is where that " +
+			"policy " +
+			"has 90 % of first tokens within a second. Policies of Signalbox run in its real picker; \"+fc\" is " +
+			"with flow " +
 			"control.\n\n" +
-			"--trace takes a trace of sessions (one JSON object a line, with tools, system and r), and one of requests " +
-			"(Mooncake's JSON lines or Azure's CSV). Without them both are generated. Lengths, and times to think, are " +
+			"--trace takes a trace of sessions (one JSON object a line, with tools, system and r), and one of " +
+			"requests " +
+			"(Mooncake's JSON lines or Azure's CSV). Without them both are generated. Lengths, and times to think, " +
+			"are " +
 			"divided by 8.",
 		Example: "  signalbox bench-policy --scenarios agentic --policies without-file,3:2:2 --loads 1.4 --seeds 2\n" +
 			"  signalbox bench-policy --trace sessions.jsonl --config mine.yaml",
@@ -50,7 +54,12 @@ func (o *benchPolicyOptions) register(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.configs, "config", nil, "configuration files to compare, too")
 	f.StringSliceVar(&o.scenarios, "scenarios", nil, "scenarios by name, or by its first word; none is all")
 	f.StringSliceVar(&o.policies, "policies", nil, "policies by name; none is all")
-	f.StringSliceVar(&o.loads, "loads", nil, "loads of the scenarios agentic and open, above 0; none is 0.7,1,1.4,1.8,2.5")
+	f.StringSliceVar(
+		&o.loads,
+		"loads",
+		nil,
+		"loads of the scenarios agentic and open, above 0; none is 0.7,1,1.4,1.8,2.5",
+	)
 	f.IntVar(&o.seeds, "seeds", 8, "how often each is played, 1 to 64")
 	f.IntVar(&o.workers, "workers", goruntime.GOMAXPROCS(0), "plays at once")
 	f.StringVar(&o.html, "html", "", "file that gets a page with charts")

@@ -12,7 +12,11 @@ func TestBenchPolicy(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var sessions strings.Builder
 	for i := range 40 {
-		fmt.Fprintf(&sessions, `{"tools":%d,"system":640,"r":[[0,9000,160,140,-1,0,0,1,0],[9,10000,160,156,1,140,3,1,0]]}`+"\n", 640*(i%4))
+		fmt.Fprintf(
+			&sessions,
+			`{"tools":%d,"system":640,"r":[[0,9000,160,140,-1,0,0,1,0],[9,10000,160,156,1,140,3,1,0]]}`+"\n",
+			640*(i%4),
+		)
 	}
 	writeText(t, "sessions.jsonl", sessions.String())
 	writeText(t, "mine.yaml", "featureGates: [flowControl]\n"+`apiVersion: llm-d.ai/v1
@@ -23,12 +27,15 @@ schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
 	var out strings.Builder
 	root := newRoot()
 	root.SetOut(&out)
-	root.SetArgs(strings.Fields("bench-policy --quiet --trace sessions.jsonl --config mine.yaml --scenarios one-to-four " +
-		"--policies round-robin,without-file,mine.yaml --seeds 1 --html page.html"))
+	root.SetArgs(
+		strings.Fields("bench-policy --quiet --trace sessions.jsonl --config mine.yaml --scenarios one-to-four " +
+			"--policies round-robin,without-file,mine.yaml --seeds 1 --html page.html"),
+	)
 	if err := root.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\nideal-sticky ", "\nround-robin ", "\nwithout-file ", "\nmine.yaml ", "clients of sessions.jsonl, 4 servers"} {
+	for _, want := range []string{"\nideal-sticky ", "\nround-robin ", "\nwithout-file ", "\nmine.yaml ",
+		"clients of sessions.jsonl, 4 servers"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got\n%s\nwant in it %q", out.String(), want)
 		}
@@ -49,7 +56,8 @@ func TestBenchPolicyRefuses(t *testing.T) {
 		"--loads NaN":           `--loads: got "NaN", want numbers above 0, to 10`,
 		"--trace nowhere":       "open nowhere: no such file or directory",
 		"--trace short.jsonl":   "short.jsonl: line 1: unexpected end of JSON input",
-		"--trace requests.jsonl --trace requests.jsonl": "requests.jsonl: of the same kind as requests.jsonl; want one trace of sessions and one of requests",
+		"--trace requests.jsonl --trace requests.jsonl": "requests.jsonl: of the same kind as requests.jsonl; want " +
+			"one trace of sessions and one of requests",
 		"--config nowhere":         "open nowhere: no such file or directory",
 		"--html nowhere/page.html": "open nowhere/page.html: no such file or directory",
 		"--quiet --scenarios rain": `no scenario "rain"; there are agentic 0.7`,

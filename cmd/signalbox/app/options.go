@@ -249,9 +249,14 @@ func (o *limitOptions) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.idleTimeout, "response-idle-timeout", 15*time.Minute,
 		"time between two signs of life of a response; 0 is none")
 	f.DurationVar(&o.requestTimeout, "request-timeout", 0, "time of a whole request; 0 is none")
-	f.DurationVar(&o.firstToken, "first-token-timeout", time.Minute,
-		"time for the first token of a streamed response; a longer silence is a failure of its endpoint, unless that gives "+
-			"other first tokens meanwhile; 0 is none")
+	f.DurationVar(
+		&o.firstToken,
+		"first-token-timeout",
+		time.Minute,
+		"time for the first token of a streamed response; a longer silence is a failure of its endpoint, unless "+
+			"that gives "+
+			"other first tokens meanwhile; 0 is none",
+	)
 	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute,
 		"time for a request's access log entry once its stream has ended; 0 is none")
 }

@@ -52,7 +52,9 @@ func Bench(ctx context.Context, o Options) (*Results, error) {
 		return nil, err
 	}
 	if r.Policies[0].Name != denominator {
-		r.Policies = append([]Contender{all[0]}, slices.DeleteFunc(r.Policies, func(c Contender) bool { return c.Name == denominator })...)
+		r.Policies = append(
+			[]Contender{all[0]},
+			slices.DeleteFunc(r.Policies, func(c Contender) bool { return c.Name == denominator })...)
 	}
 	for _, c := range r.Policies {
 		if c.rule == nil {

@@ -93,14 +93,16 @@ func TestEachRequestEndsOnce(t *testing.T) {
 			if x.tries > 0 {
 				retried++
 			}
-			if x.at.Before(x.came) || x.picked.Before(x.at) || x.first.Before(x.picked) || x.ended.Before(x.first) || x.cached > x.prompt {
+			if x.at.Before(x.came) || x.picked.Before(x.at) || x.first.Before(x.picked) || x.ended.Before(x.first) ||
+				x.cached > x.prompt {
 				t.Errorf("%s: request %d: %+v", name, x.number, x)
 			}
 		}
 		if w.open != 0 || retried == 0 {
 			t.Errorf("%s: %d requests are open and %d were tried again, want 0 and some", name, w.open, retried)
 		}
-		if e, ok := w.policy.(*estimator); ok && slices.Max(e.requests)+slices.Max(e.tokens)+slices.Min(e.requests)+slices.Min(e.tokens) != 0 {
+		if e, ok := w.policy.(*estimator); ok &&
+			slices.Max(e.requests)+slices.Max(e.tokens)+slices.Min(e.requests)+slices.Min(e.tokens) != 0 {
 			t.Errorf("%s: %v requests and %v tokens are in flight at the end", name, e.requests, e.tokens)
 		}
 	}
@@ -128,7 +130,10 @@ func TestPicks(t *testing.T) {
 		w := &world{Play: Play{Servers: []Engine{e, e, e}}, now: start, rand: newRand(5)}
 		w.policy = contender(t, name).rule()
 		for i := range 3 {
-			w.servers = append(w.servers, &node{server: newServer(e, w.watched()), open: map[*exchange]bool{}, in: i > 0})
+			w.servers = append(
+				w.servers,
+				&node{server: newServer(e, w.watched()), open: map[*exchange]bool{}, in: i > 0},
+			)
 		}
 		var got []int
 		for i, group := range []uint64{1, 2, 1, 2} {
@@ -157,7 +162,10 @@ func results(means [2][3]float64) *Results {
 	for i, of := range means {
 		s := &setting{name: "agentic", play: tiny(Traces{}.filled().Sessions), unit: 3}
 		load := []float64{1, 2.5}[i]
-		r.Scenarios = append(r.Scenarios, Scenario{Name: []string{"agentic 1.0", "agentic 2.5"}[i], Group: groupOf(load), Load: load, setting: s})
+		r.Scenarios = append(
+			r.Scenarios,
+			Scenario{Name: []string{"agentic 1.0", "agentic 2.5"}[i], Group: groupOf(load), Load: load, setting: s},
+		)
 		var all [][]Outcome
 		for _, mean := range of {
 			all = append(all, []Outcome{{Mean: mean, Hits: .5, Good: 1}, {Mean: mean, Hits: .5, Good: 1}})
@@ -268,7 +276,8 @@ func TestParallel(t *testing.T) {
 		done int
 		want error
 	}{
-		"all": {t.Context(), -1, 50, nil}, "one fails": {t.Context(), 10, 10, broken}, "stopped": {stopped, -1, 0, context.Canceled},
+		"all": {t.Context(), -1, 50, nil}, "one fails": {t.Context(), 10, 10, broken}, "stopped": {stopped, -1, 0,
+			context.Canceled},
 	} {
 		last := 0
 		err := parallel(c.ctx, 1, 50, func(i int) error {

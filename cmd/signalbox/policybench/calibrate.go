@@ -23,8 +23,8 @@ func (p *Play) scale(by float64) {
 // skips is how many parts of an open loop's trace there are, at which plays of successive seeds begin.
 const skips = 8
 
-// justServed is the 90th percentile of seconds to the first token up to which ideal sticky is not saturated: the load at
-// which it comes to that is 1.0.
+// justServed is the 90th percentile of seconds to the first token up to which ideal sticky is not saturated: the load
+// at which it comes to that is 1.0.
 const justServed = 1.0
 
 // calibrate finds the load 1.0 of a setting, to a few percent. What events do to servers is left out, and all servers

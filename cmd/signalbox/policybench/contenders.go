@@ -21,7 +21,8 @@ plugins:
 - {type: prefix-cache-scorer}
 schedulingProfiles:
 - name: default
-  plugins: [{pluginRef: queue-scorer, weight: 2}, {pluginRef: kv-cache-utilization-scorer, weight: 2}, {pluginRef: prefix-cache-scorer, weight: 3}]
+  plugins: [{pluginRef: queue-scorer, weight: 2}, {pluginRef: kv-cache-utilization-scorer, weight: 2},
+	{pluginRef: prefix-cache-scorer, weight: 3}]
 `
 
 const expectedCompletion = `apiVersion: llm-d.ai/v1alpha1

@@ -3,6 +3,6 @@
 // of a few lines beside it, among them oracles that know what no picker can know.
 //
 // The model servers are models: their steps, batches and caches are those of vLLM, what a step takes is a formula of
-// what it computes. No network, no clock of the machine and no process of another has an effect on a result. Equal seeds
-// give equal results.
+// what it computes. No network, no clock of the machine and no process of another has an effect on a result. Equal
+// seeds give equal results.
 package policybench

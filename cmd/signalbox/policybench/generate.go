@@ -99,7 +99,12 @@ func (g Groups) Generate(name string, seed uint64) *Trace {
 		if k.Number > 0 {
 			prefix = uint64(r.IntN(k.Number))
 		}
-		q := Request{At: at, Prompt: k.Prefix + spread(r, g.Own, .5), Output: spread(r, g.Output, .7), BlockTokens: blockTokens}
+		q := Request{
+			At:          at,
+			Prompt:      k.Prefix + spread(r, g.Own, .5),
+			Output:      spread(r, g.Output, .7),
+			BlockTokens: blockTokens,
+		}
 		for b := range q.Prompt / blockTokens {
 			if b < k.Prefix/blockTokens {
 				q.Blocks = append(q.Blocks, mix(prefix<<8+uint64(kind), uint64(b))>>24)
@@ -140,8 +145,16 @@ type Traces struct {
 // chats is about what conversations of an open loop are like: 512 tokens in front of all, histories of some thousand
 // tokens that a few requests have in common, and prompts of their own.
 var chats = Groups{
-	Count: 8000, Rate: 4, Own: 3000, Output: 150, Bursts: .2,
-	Kinds: []Kind{{Share: .25, Number: 8, Prefix: 12_288}, {Share: .5, Number: 800, Prefix: 16_384}, {Share: .25, Prefix: 8192}},
+	Count:  8000,
+	Rate:   4,
+	Own:    3000,
+	Output: 150,
+	Bursts: .2,
+	Kinds: []Kind{
+		{Share: .25, Number: 8, Prefix: 12_288},
+		{Share: .5, Number: 800, Prefix: 16_384},
+		{Share: .25, Prefix: 8192},
+	},
 }
 
 func (t Traces) filled() Traces {
@@ -161,7 +174,11 @@ func (t *Traces) Add(trace *Trace) error {
 		into = &t.Sessions
 	}
 	if *into != nil {
-		return fmt.Errorf("%s: of the same kind as %s; want one trace of sessions and one of requests", trace.Name, (*into).Name)
+		return fmt.Errorf(
+			"%s: of the same kind as %s; want one trace of sessions and one of requests",
+			trace.Name,
+			(*into).Name,
+		)
 	}
 	*into = trace
 	return nil

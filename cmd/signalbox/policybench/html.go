@@ -92,7 +92,10 @@ func (r *Results) WriteHTML(w io.Writer) error {
 // hue parts the policies by colour; one with flow control has that of the one without.
 func (r *Results) hue(policy int) int {
 	name := strings.TrimSuffix(r.Policies[policy].Name, heldSuffix)
-	first := slices.IndexFunc(r.Policies, func(c Contender) bool { return strings.TrimSuffix(c.Name, heldSuffix) == name })
+	first := slices.IndexFunc(
+		r.Policies,
+		func(c Contender) bool { return strings.TrimSuffix(c.Name, heldSuffix) == name },
+	)
 	return first * 137 % 360
 }
 

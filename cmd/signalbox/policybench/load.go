@@ -61,7 +61,8 @@ func (r Request) scaled(scale int, round uint64) []uint64 {
 	n := r.Prompt / scale / blockTokens
 	blocks := make([]uint64, n)
 	for i := range blocks {
-		if ends := (i + 1) * blockTokens * scale; r.BlockTokens > 0 && (ends+r.BlockTokens-1)/r.BlockTokens <= len(r.Blocks) {
+		if ends := (i + 1) * blockTokens * scale; r.BlockTokens > 0 &&
+			(ends+r.BlockTokens-1)/r.BlockTokens <= len(r.Blocks) {
 			blocks[i] = mix(r.Blocks[(ends+r.BlockTokens-1)/r.BlockTokens-1]+round<<40, uint64(i))
 		} else {
 			blocks[i] = mix(math.Float64bits(float64(r.At))+round<<40, uint64(i)+1<<32)

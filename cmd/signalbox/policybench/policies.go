@@ -57,8 +57,8 @@ func least(w *world, cost func(server int) float64) int {
 	return best
 }
 
-// estimator knows what it sent where, as a picker can: requests and uncached tokens in flight, and which blocks a server
-// should hold.
+// estimator knows what it sent where, as a picker can: requests and uncached tokens in flight, and which blocks a
+// server should hold.
 type estimator struct {
 	cost func(e *estimator, w *world, x *exchange, server int) float64
 
@@ -171,9 +171,9 @@ func trueProduct(_ *world, x *exchange, n *node) float64 {
 }
 
 // idealSticky stays at the server that truly holds most of a prompt, or will hold it after what is there already, the
-// least loaded one of several, until that is saturated by its true state: prompts of more than patience are to be computed there before, and that many more than
-// at the least loaded server, which then takes the request. A prompt of which no server holds half goes to the least
-// loaded one.
+// least loaded one of several, until that is saturated by its true state: prompts of more than patience are to be
+// computed there before, and that many more than at the least loaded server, which then takes the request. A prompt of
+// which no server holds half goes to the least loaded one.
 type idealSticky struct {
 	none
 	patience float64 // seconds

@@ -75,7 +75,11 @@ func (w *world) playProduct(f File) error {
 		Runtime: runtime.Config{Mode: runtime.Stepped, Loops: 1, Seed: w.Seed, Start: start},
 		Plan:    cfg.Plan, Queueing: cfg.Queueing,
 		Limits: cycle.Limits{
-			Queue: time.Minute, Pick: time.Second, FirstToken: time.Minute, ResponseIdle: 15 * time.Minute, Logged: 15 * time.Minute,
+			Queue:        time.Minute,
+			Pick:         time.Second,
+			FirstToken:   time.Minute,
+			ResponseIdle: 15 * time.Minute,
+			Logged:       15 * time.Minute,
 		},
 		Scraper: scraper.Config{Scraping: messages.Scraping{Metrics: true, Interval: w.Page}, Timeout: time.Second},
 		Outlier: outlier.Config{
@@ -180,11 +184,22 @@ const bytesPerToken = 4
 func (p *product) ask(x *exchange) {
 	port, ok := p.picker.InForce().Start(messages.RequestArrived{
 		Request: messages.Request{
-			ID: messages.RequestID(x.number), Model: "m", PromptTokens: x.prompt, Stream: true, Usage: true, Visible: true,
-			BodyBytes: int64(x.prompt * bytesPerToken), Blocks: messages.ListOf(x.blocks...),
+			ID: messages.RequestID(
+				x.number,
+			),
+			Model:        "m",
+			PromptTokens: x.prompt,
+			Stream:       true,
+			Usage:        true,
+			Visible:      true,
+			BodyBytes:    int64(x.prompt * bytesPerToken),
+			Blocks:       messages.ListOf(x.blocks...),
 		},
-		Configuration: 1, Flow: messages.FlowKey{Fairness: x.tenant}, ArrivedAt: p.now, Deadline: p.now.Add(24 * time.Hour),
-		Stream: stream{p, x},
+		Configuration: 1,
+		Flow:          messages.FlowKey{Fairness: x.tenant},
+		ArrivedAt:     p.now,
+		Deadline:      p.now.Add(24 * time.Hour),
+		Stream:        stream{p, x},
 	})
 	if !ok {
 		p.again(x, time.Second)
@@ -226,7 +241,11 @@ func (p *product) first(x *exchange) {
 
 func (p *product) ended(x *exchange) {
 	x.port.Post(messages.ResponseEnded{At: p.now, ResponseBytes: int64(x.output * 100), Usage: messages.Usage{
-		Source: messages.UsageReported, PromptTokens: x.prompt, OutputTokens: x.output, CachedTokens: x.cached, CachedKnown: true,
+		Source:       messages.UsageReported,
+		PromptTokens: x.prompt,
+		OutputTokens: x.output,
+		CachedTokens: x.cached,
+		CachedKnown:  true,
 	}})
 	x.port.Post(messages.StreamGone{Completed: true})
 }

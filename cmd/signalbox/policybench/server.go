@@ -29,7 +29,11 @@ type Timing struct {
 // GPU is about a model of 8 thousand million parameters on a GPU of a data centre.
 func GPU() Timing {
 	return Timing{
-		Step: 4 * time.Millisecond, Prefill: 60 * time.Microsecond, Attention: 1.5, Decode: 120 * time.Microsecond, Context: 50,
+		Step:      4 * time.Millisecond,
+		Prefill:   60 * time.Microsecond,
+		Attention: 1.5,
+		Decode:    120 * time.Microsecond,
+		Context:   50,
 	}
 }
 
@@ -65,7 +69,8 @@ type block struct {
 	idle *list.Element // its place among those that none holds; nil = one does
 }
 
-// server is a model server: continuous batching, prompts in chunks, a cache of blocks whose least recently used go first.
+// server is a model server: continuous batching, prompts in chunks, a cache of blocks whose least recently used go
+// first.
 type server struct {
 	Engine
 	watched bool // coming is kept, for policies that know it
@@ -226,7 +231,7 @@ func (s *server) begin(now time.Time) {
 
 // time sets when the step ends.
 func (s *server) time(now time.Time) {
-	took, any := float64(s.Timing.Step), false
+	took, some := float64(s.Timing.Step), false
 	s.step.decodes = true
 	for _, q := range s.running {
 		switch {
@@ -235,13 +240,15 @@ func (s *server) time(now time.Time) {
 		case q.generated == 0 || q.chunk > 1:
 			s.step.decodes = false
 			s.tally.computed += q.chunk
-			took += float64(q.chunk) * (float64(s.Timing.Prefill) + s.Timing.Attention*(float64(q.computed)+float64(q.chunk)/2))
+			took += float64(
+				q.chunk,
+			) * (float64(s.Timing.Prefill) + s.Timing.Attention*(float64(q.computed)+float64(q.chunk)/2))
 		default:
 			took += float64(s.Timing.Decode) + s.Timing.Context*float64(q.computed)
 		}
-		any = true
+		some = true
 	}
-	s.step.runs = any
+	s.step.runs = some
 	s.step.took = time.Duration(took / s.Timing.speed())
 	s.step.ends = now.Add(s.step.took)
 }

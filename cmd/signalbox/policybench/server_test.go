@@ -16,7 +16,12 @@ func (s *server) checkBlocks(t interface{ Fatalf(string, ...any) }) {
 			refs[b]++
 		}
 		if q.own < 0 || (len(q.held)+q.own)*blockTokens < q.computed {
-			t.Fatalf("a sequence of %d computed tokens holds %d blocks by name and %d others", q.computed, len(q.held), q.own)
+			t.Fatalf(
+				"a sequence of %d computed tokens holds %d blocks by name and %d others",
+				q.computed,
+				len(q.held),
+				q.own,
+			)
 		}
 	}
 	for _, q := range s.waiting {
@@ -25,7 +30,14 @@ func (s *server) checkBlocks(t interface{ Fatalf(string, ...any) }) {
 		}
 	}
 	if s.free < 0 || s.free+s.idle.Len()+len(refs)+own != s.KVBlocks {
-		t.Fatalf("%d blocks free, %d idle, %d held by name, %d others, want %d in all", s.free, s.idle.Len(), len(refs), own, s.KVBlocks)
+		t.Fatalf(
+			"%d blocks free, %d idle, %d held by name, %d others, want %d in all",
+			s.free,
+			s.idle.Len(),
+			len(refs),
+			own,
+			s.KVBlocks,
+		)
 	}
 	for id, b := range s.blocks {
 		if b.id != id || b.refs != refs[b] || (b.idle != nil) != (b.refs == 0) {
@@ -69,7 +81,12 @@ func TestServerKeepsItsBooks(t *testing.T) {
 		}
 		submitted := 0
 		for range rapid.IntRange(1, 40).Draw(t, "requests") {
-			x := &exchange{demand: demand{prompt: rapid.IntRange(1, 1200).Draw(t, "prompt"), output: rapid.IntRange(1, 200).Draw(t, "output")}}
+			x := &exchange{
+				demand: demand{
+					prompt: rapid.IntRange(1, 1200).Draw(t, "prompt"),
+					output: rapid.IntRange(1, 200).Draw(t, "output"),
+				},
+			}
 			group := rapid.Uint64Range(0, 3).Draw(t, "group")
 			for i := range x.prompt / blockTokens {
 				x.blocks = append(x.blocks, mix(group, uint64(i)))

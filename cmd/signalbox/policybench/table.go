@@ -22,8 +22,12 @@ func (r *Results) groups() (some []string) {
 // Write writes all as text.
 func (r *Results) Write(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "Mean time to the first token / that of %s: geometric means over scenarios, 95%% intervals over %d seeds\n\n",
-		denominator, r.Options.Seeds)
+	fmt.Fprintf(
+		t,
+		"Mean time to the first token / that of %s: geometric means over scenarios, 95%% intervals over %d seeds\n\n",
+		denominator,
+		r.Options.Seeds,
+	)
 	fmt.Fprint(t, "policy")
 	for _, g := range r.groups() {
 		fmt.Fprintf(t, "\t%s", g)
@@ -40,8 +44,13 @@ func (r *Results) Write(w io.Writer) error {
 			r.over(k, func(o Outcome) float64 { return float64(o.Lost) })*float64(len(r.Scenarios)),
 			r.over(k, func(o Outcome) float64 { return o.Spread }))
 	}
-	fmt.Fprintf(t, "hits are divided by those of %s, goodput is the share of first tokens within %v, lost are requests of all scenarios\n",
-		r.Policies[r.oracle()].Name, goodTTFT)
+	fmt.Fprintf(
+		t,
+		"hits are divided by those of %s, goodput is the share of first tokens within %v, lost are requests of all "+
+			"scenarios\n",
+		r.Policies[r.oracle()].Name,
+		goodTTFT,
+	)
 	r.writeLosses(t)
 	r.writeCapacity(t)
 	r.writeFlowControl(t)
@@ -97,7 +106,11 @@ func (r *Results) writeCapacity(w io.Writer) {
 	if r.Capacity == nil {
 		return
 	}
-	fmt.Fprintf(w, "\nCapacity under cache pressure: most requests a second with 90 %% of first tokens within %v s\n", capacityTTFT)
+	fmt.Fprintf(
+		w,
+		"\nCapacity under cache pressure: most requests a second with 90 %% of first tokens within %v s\n",
+		capacityTTFT,
+	)
 	fmt.Fprintf(w, "policy\trequests/s\t/ %s\n", denominator)
 	for k, c := range r.Policies {
 		fmt.Fprintf(w, "%s\t%.1f\t%.3f\n", c.Name, r.Capacity[k], r.Capacity[k]/r.Capacity[0])
@@ -139,17 +152,43 @@ func (r *Results) writeFlowControl(w io.Writer) {
 // writeScenarios writes each scenario with all that was measured.
 func (r *Results) writeScenarios(w io.Writer) {
 	for i, s := range r.Scenarios {
-		fmt.Fprintf(w, "\n%s\nwhich is %s, %.0f requests measured\n", s.Name, s.says(), r.mean(i, 0, func(o Outcome) float64 { return float64(o.Requests) }))
-		fmt.Fprint(w, "policy\tratio\tmean s\tp50\tp90\tp99\ttoken ms\tend s\thits %\tgoodput %\tlost\tretried\tspread\tbusy %\trequests/s\n")
+		fmt.Fprintf(
+			w,
+			"\n%s\nwhich is %s, %.0f requests measured\n",
+			s.Name,
+			s.says(),
+			r.mean(i, 0, func(o Outcome) float64 { return float64(o.Requests) }),
+		)
+		fmt.Fprint(
+			w,
+			"policy\tratio\tmean s\tp50\tp90\tp99\ttoken ms\tend s\thits %\tgoodput %\tlost\tretried\tspread\tbusy "+
+				"%\trequests/s\n",
+		)
 		for k, c := range r.Policies {
 			m := func(of func(Outcome) float64) float64 { return r.mean(i, k, of) }
-			fmt.Fprintf(w, "%s\t%s\t%.3f\t%.3f\t%.3f\t%.2f\t%.1f\t%.2f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.0f\t%.1f\n", c.Name,
-				r.cell(meanTTFT, k, []int{i}), m(meanTTFT), m(func(o Outcome) float64 { return o.P50 }),
-				m(func(o Outcome) float64 { return o.P90 }), m(p99TTFT), 1000*m(func(o Outcome) float64 { return o.PerToken }),
-				m(func(o Outcome) float64 { return o.End }), 100*m(func(o Outcome) float64 { return o.Hits }),
-				100*m(func(o Outcome) float64 { return o.Good }), m(func(o Outcome) float64 { return float64(o.Lost) }),
-				m(func(o Outcome) float64 { return float64(o.Retried) }), m(func(o Outcome) float64 { return o.Spread }),
-				100*m(func(o Outcome) float64 { return o.Busy }), m(func(o Outcome) float64 { return o.Throughput }))
+			fmt.Fprintf(
+				w,
+				"%s\t%s\t%.3f\t%.3f\t%.3f\t%.2f\t%.1f\t%.2f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.0f\t%.1f\n",
+				c.Name,
+				r.cell(meanTTFT, k, []int{i}),
+				m(meanTTFT),
+				m(func(o Outcome) float64 { return o.P50 }),
+				m(
+					func(o Outcome) float64 { return o.P90 },
+				),
+				m(p99TTFT),
+				1000*m(func(o Outcome) float64 { return o.PerToken }),
+				m(func(o Outcome) float64 { return o.End }),
+				100*m(func(o Outcome) float64 { return o.Hits }),
+				100*m(func(o Outcome) float64 { return o.Good }),
+				m(func(o Outcome) float64 { return float64(o.Lost) }),
+				m(
+					func(o Outcome) float64 { return float64(o.Retried) },
+				),
+				m(func(o Outcome) float64 { return o.Spread }),
+				100*m(func(o Outcome) float64 { return o.Busy }),
+				m(func(o Outcome) float64 { return o.Throughput }),
+			)
 		}
 	}
 }

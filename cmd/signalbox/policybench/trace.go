@@ -126,7 +126,11 @@ func (t *Trace) object(line []byte) error {
 
 // add adds a request of an open loop, at a time in seconds.
 func (t *Trace) add(at float64, r Request) error {
-	if err := errors.Join(seconds("timestamp", at), tokens("input", r.Prompt), tokens("output", r.Output+1)); err != nil {
+	if err := errors.Join(
+		seconds("timestamp", at),
+		tokens("input", r.Prompt),
+		tokens("output", r.Output+1),
+	); err != nil {
 		return err
 	}
 	r.At = time.Duration(at * float64(time.Second))
@@ -167,8 +171,19 @@ func (t *Trace) session(tools, system int, turns [][]float64) error {
 		if len(f) != turnFields {
 			return fmt.Errorf("r[%d]: got %d numbers, want %d", i, len(f), turnFields)
 		}
-		turn := Turn{Prompt: whole(f[1]), Output: whole(f[2]), Blocks: whole(f[3]), Back: whole(f[4]), Shared: whole(f[5])}
-		err := errors.Join(seconds("time", f[0]), seconds("think time", f[6]), tokens("input", turn.Prompt), tokens("output", turn.Output+1))
+		turn := Turn{
+			Prompt: whole(f[1]),
+			Output: whole(f[2]),
+			Blocks: whole(f[3]),
+			Back:   whole(f[4]),
+			Shared: whole(f[5]),
+		}
+		err := errors.Join(
+			seconds("time", f[0]),
+			seconds("think time", f[6]),
+			tokens("input", turn.Prompt),
+			tokens("output", turn.Output+1),
+		)
 		switch {
 		case err != nil:
 		case turn.Blocks < 0 || turn.Blocks > turn.Prompt/blockTokens+1:

@@ -15,7 +15,8 @@ import (
 const (
 	mooncakeLine = `{"timestamp": 1500, "input_length": 600, "output_length": 6, "hash_ids": [7, 8]}` + "\n"
 	sessionLine  = `{"id":"a","tools":128,"system":64,"r":[[0,300,5,4,-1,0,0,1.5,0],[9,420,6,6,1,4,3.5,1,0]]}` + "\n"
-	azureLines   = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:48.1805900,396,0\n"
+	azureLines   = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 " +
+		"18:15:48.1805900,396,0\n"
 )
 
 func TestReadTrace(t *testing.T) {
@@ -34,7 +35,8 @@ func TestReadTrace(t *testing.T) {
 		"Azure's": {azureLines, Trace{Requests: []Request{
 			{Prompt: 374, Output: 44}, {At: 1500 * time.Millisecond, Prompt: 396, Output: 1},
 		}}},
-		"Azure's, with a zone": {"2024-05-10 00:00:00.009930+00:00,2162,5\n", Trace{Requests: []Request{{Prompt: 2162, Output: 5}}}},
+		"Azure's, with a zone": {"2024-05-10 00:00:00.009930+00:00,2162,5\n", Trace{Requests: []Request{{Prompt: 2162,
+			Output: 5}}}},
 	} {
 		got, err := ReadTrace(name, strings.NewReader(c.text))
 		if err != nil {
@@ -54,17 +56,23 @@ func TestReadTraceRefuses(t *testing.T) {
 		"a head alone":        {"TIMESTAMP,ContextTokens,GeneratedTokens\n", "t: no request"},
 		"cut short":           {mooncakeLine + mooncakeLine[:40], "t: line 2: unexpected end of JSON input"},
 		"a session cut short": {sessionLine[:60] + "\n", "t: line 1: unexpected end of JSON input"},
-		"Azure's cut short":   {azureLines + "2023-11-16 18:15:50,3", "t: line 4: got 2 columns, want TIMESTAMP,ContextTokens,GeneratedTokens"},
-		"another object":      {`{"a":1}`, "t: line 1: neither timestamp nor r: want a request of Mooncake's format, or a session"},
-		"a negative time":     {`{"timestamp":-1,"input_length":5,"output_length":1}`, "t: line 1: timestamp: got -0.001 s, want 0 to 744 hours"},
+		"Azure's cut short": {azureLines + "2023-11-16 18:15:50,3",
+			"t: line 4: got 2 columns, want TIMESTAMP,ContextTokens,GeneratedTokens"},
+		"another object":  {`{"a":1}`, "t: line 1: neither timestamp nor r: want a request of Mooncake's format, or a session"},
+		"a negative time": {`{"timestamp":-1,"input_length":5,"output_length":1}`, "t: line 1: timestamp: got -0.001 s, want 0 to 744 hours"},
 		"a time backwards": {mooncakeLine + `{"timestamp":1,"input_length":5,"output_length":1}`,
 			"t: line 2: timestamp: 0.001 s, before that of the line before"},
-		"Azure's backwards":      {azureLines + "2023-11-16 18:15:00,3,4", "t: line 4: timestamp: got -46.68059 s, want 0 to 744 hours"},
-		"a time that is none":    {"yesterday,3,4", `t: line 1: time: parsing time "yesterday"`},
-		"a time past all":        {`{"timestamp":1e300,"input_length":5,"output_length":1}`, "t: line 1: timestamp: got 1e+297 s"},
-		"no prompt":              {`{"timestamp":0,"input_length":0,"output_length":1}`, "t: line 1: input: got 0 tokens, want 1 to 2097152"},
-		"a prompt past all":      {`{"timestamp":0,"input_length":9000000,"output_length":1}`, "t: line 1: input: got 9000000 tokens"},
-		"a negative answer":      {`{"timestamp":0,"input_length":1,"output_length":-1}`, "t: line 1: output: got 0 tokens"},
+		"Azure's backwards": {azureLines + "2023-11-16 18:15:00,3,4",
+			"t: line 4: timestamp: got -46.68059 s, want 0 to 744 hours"},
+		"a time that is none": {"yesterday,3,4", `t: line 1: time: parsing time "yesterday"`},
+		"a time past all": {`{"timestamp":1e300,"input_length":5,"output_length":1}`,
+			"t: line 1: timestamp: got 1e+297 s"},
+		"no prompt": {`{"timestamp":0,"input_length":0,"output_length":1}`,
+			"t: line 1: input: got 0 tokens, want 1 to 2097152"},
+		"a prompt past all": {`{"timestamp":0,"input_length":9000000,"output_length":1}`,
+			"t: line 1: input: got 9000000 tokens"},
+		"a negative answer": {`{"timestamp":0,"input_length":1,"output_length":-1}`,
+			"t: line 1: output: got 0 tokens"},
 		"more blocks than there": {`{"timestamp":0,"input_length":600,"output_length":1,"hash_ids":[1,2,3]}`, "t: line 1: 3 blocks, of a prompt that has 2 at most"},
 		"a negative block":       {`{"timestamp":0,"input_length":600,"output_length":1,"hash_ids":[-1]}`, "t: line 1: json: cannot unmarshal number -1"},
 		"no turn":                {`{"r":[]}`, "t: line 1: r: no turn"},
@@ -73,11 +81,13 @@ func TestReadTraceRefuses(t *testing.T) {
 		"a turn's negative time": {`{"r":[[-1,300,5,4,-1,0,0,1,0]]}`, "t: line 1: r[0]: time: got -1 s"},
 		"a negative think time":  {`{"r":[[0,300,5,4,-1,0,-2,1,0]]}`, "t: line 1: r[0]: think time: got -2 s"},
 		"blocks of no prompt":    {`{"r":[[0,300,5,9,-1,0,0,1,0]]}`, "t: line 1: r[0]: got 9 blocks, of a prompt of 300 tokens"},
-		"a turn before all":      {`{"r":[[0,300,5,4,1,0,0,1,0]]}`, "t: line 1: r[0]: shares blocks with the turn 1 before"},
-		"the turn itself":        {`{"r":[[0,300,5,4,0,0,0,1,0]]}`, "t: line 1: r[0]: shares blocks with the turn 0 before"},
-		"more than both have":    {`{"r":[[0,100,5,1,-1,0,0,1,0],[0,300,5,4,1,2,0,1,0]]}`, "t: line 1: r[1]: shares 2 blocks, which one of the two has not"},
-		"both kinds":             {mooncakeLine + sessionLine, "t: line 2: sessions and requests in one trace"},
-		"a line past all":        {`{"a":"` + strings.Repeat("x", maxLineBytes), "t: line 1: bufio.Scanner: token too long"},
+		"a turn before all": {`{"r":[[0,300,5,4,1,0,0,1,0]]}`,
+			"t: line 1: r[0]: shares blocks with the turn 1 before"},
+		"the turn itself": {`{"r":[[0,300,5,4,0,0,0,1,0]]}`,
+			"t: line 1: r[0]: shares blocks with the turn 0 before"},
+		"more than both have": {`{"r":[[0,100,5,1,-1,0,0,1,0],[0,300,5,4,1,2,0,1,0]]}`, "t: line 1: r[1]: shares 2 blocks, which one of the two has not"},
+		"both kinds":          {mooncakeLine + sessionLine, "t: line 2: sessions and requests in one trace"},
+		"a line past all":     {`{"a":"` + strings.Repeat("x", maxLineBytes), "t: line 1: bufio.Scanner: token too long"},
 	} {
 		_, err := ReadTrace("t", strings.NewReader(c.text))
 		if err == nil || !strings.HasPrefix(err.Error(), c.err) {
@@ -145,7 +155,8 @@ func TestTracesAdd(t *testing.T) {
 
 // FuzzReadTrace reads anything, and plays what is accepted.
 func FuzzReadTrace(f *testing.F) {
-	for _, text := range []string{mooncakeLine, sessionLine, azureLines, mooncakeLine[:50], `{"r":[[0,300,5,4,-1,0,-2,1,0]]}`, "-1,2,3"} {
+	for _, text := range []string{mooncakeLine, sessionLine, azureLines, mooncakeLine[:50],
+		`{"r":[[0,300,5,4,-1,0,-2,1,0]]}`, "-1,2,3"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -154,7 +165,8 @@ func FuzzReadTrace(f *testing.F) {
 			return
 		}
 		for i, q := range trace.Requests {
-			if q.At < 0 || i > 0 && q.At < trace.Requests[i-1].At || q.Prompt < 1 || q.Prompt > maxTokens || q.Output < 0 {
+			if q.At < 0 || i > 0 && q.At < trace.Requests[i-1].At || q.Prompt < 1 || q.Prompt > maxTokens ||
+				q.Output < 0 {
 				t.Errorf("request %d of %q: %+v", i, text, q)
 			}
 		}

@@ -142,8 +142,14 @@ func (w *world) happen() {
 func (w *world) begin() {
 	for i, e := range w.Servers {
 		w.servers = append(w.servers, &node{
-			server: newServer(e, w.watched()), at: messages.Address(fmt.Sprintf("10.0.0.%d:80", i+1)), open: map[*exchange]bool{},
-			in: i < len(w.Servers)-w.Away, started: start.Add(-time.Hour),
+			server: newServer(
+				e,
+				w.watched(),
+			),
+			at:      messages.Address(fmt.Sprintf("10.0.0.%d:80", i+1)),
+			open:    map[*exchange]bool{},
+			in:      i < len(w.Servers)-w.Away,
+			started: start.Add(-time.Hour),
 		})
 	}
 	for _, e := range w.Play.Events {
@@ -327,5 +333,11 @@ func (w *world) restart(server int, away time.Duration) {
 }
 
 func (t tally) plus(o tally) tally {
-	return tally{t.prompt + o.prompt, t.cached + o.cached, t.computed + o.computed, t.busy + o.busy, t.preempted + o.preempted}
+	return tally{
+		t.prompt + o.prompt,
+		t.cached + o.cached,
+		t.computed + o.computed,
+		t.busy + o.busy,
+		t.preempted + o.preempted,
+	}
 }

@@ -237,7 +237,8 @@ func TestDefaultLosesNothing(t *testing.T) {
 				t.Logf("tokens %v, p99 to first token %v, refused %v", work, ttft, lost)
 				late, refused := late[source.Name], 0.
 				if light && source.Name == "prefill" {
-					late, refused = 1.15, 15 // of 540: where no first token is seen, one line grows longer than the other
+					// of 540: where no first token is seen, one line grows longer than the other
+					late, refused = 1.15, 15
 				}
 				if work.mean < least[source.Name] || ttft.mean > late || lost.mean > refused {
 					t.Errorf("want %v of the tokens, %v of the time to first token, and %v refused at most",
