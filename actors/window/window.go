@@ -103,8 +103,8 @@ func (a *Window) learn(ctx runtime.Context[messages.WindowMsg], id messages.Endp
 	something(e)
 	limits := e.window.Limits()
 	w, why := endpoints.WindowWriter{Endpoint: e.Endpoint}, e.window.Why()
-	w.SetRate(a.rate(limits.Rate))
-	before.Rate = limits.Rate
+	w.SetRate(a.rate(limits.Rate), limits.Peak)
+	before.Rate, before.Peak = limits.Rate, limits.Peak
 	if _, learned := e.Window(); limits == before && (learned || limits.Requests == 0) {
 		return
 	}

@@ -90,10 +90,11 @@ var (
 	WindowRequests = Attribute{"window-requests", Number, "requests", Counted}
 	// WindowTokens is the same of the tokens of prompts.
 	WindowTokens = Attribute{"window-tokens", Number, "tokens", Counted}
-	// PromptBacklog is how many tokens of prompts the endpoint is likely to compute before the first token of a request
-	// that is sent now, or that waits behind those that wait for room there.
-	PromptBacklog = Attribute{"prompt-backlog", Number, "tokens", Counted}
-	// PromptRate is how many tokens of prompts the endpoint computes in a second, as first tokens have shown.
+	// PromptWait is how long the endpoint is likely to take for what it has to compute before a request that is sent
+	// now, or that waits behind those that wait for room there.
+	PromptWait = Attribute{"prompt-wait", Number, "seconds", Counted}
+	// PromptRate is how many tokens of prompts the endpoint computes in a second where it has nothing else to do, as
+	// first tokens have shown.
 	PromptRate = Attribute{"prompt-rate", Number, "tokens per second", Counted}
 	// RequestRate is how many requests were sent to the endpoint in a second, a mean over 20 s.
 	RequestRate = Attribute{"request-rate", Number, "requests per second", Counted}
@@ -109,7 +110,7 @@ func BuiltIn() []Attribute {
 		ResidentLoRAs, HostLoRAs, PinnedLoRAs, BaseModels, KVBlockTokens, KVBlocks, Asleep, StartTime,
 		Models,
 		InflightRequests, InflightTokens, SentRequests, SentTokens, WindowRequests, WindowTokens,
-		PromptBacklog, PromptRate, RequestRate, PrefixBlocks,
+		PromptWait, PromptRate, RequestRate, PrefixBlocks,
 	}
 }
 

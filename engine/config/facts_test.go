@@ -197,7 +197,7 @@ var writesOf = map[string][]string{
 		"the headers `x-prefiller-host-port` and `x-encoder-hosts-ports`, of requests",
 	},
 	"inflight-load-producer": {"`inflight-requests`", "`inflight-tokens`", "`sent-requests`", "`sent-tokens`",
-		"`prompt-backlog`", "`prompt-rate`", "`request-rate`"},
+		"`prompt-wait`", "`prompt-rate`", "`request-rate`"},
 	"json-extractor":    {"the attributes that it names"},
 	"label-producer":    {"the attributes that it names"},
 	"learning-detector": {"`window-requests`", "`window-tokens`"},

@@ -293,7 +293,7 @@ var emits = map[string][]attributes.Attribute{
 	},
 	"inflight-load-producer": {
 		attributes.InflightRequests, attributes.InflightTokens, attributes.SentRequests, attributes.SentTokens,
-		attributes.WindowRequests, attributes.WindowTokens, attributes.PromptBacklog, attributes.PromptRate,
+		attributes.WindowRequests, attributes.WindowTokens, attributes.PromptWait, attributes.PromptRate,
 		attributes.RequestRate,
 	},
 	prefixProducer: {attributes.PrefixBlocks},

@@ -224,8 +224,16 @@ func (e *Endpoint) WindowReason() *learned.Why { return e.window.why.Load() }
 func (e *Endpoint) Counters() Counters { return e.load.counters() }
 
 // PromptRate returns how many tokens of prompts the endpoint computes in a second, as first tokens have shown; 0 = they
-// have shown nothing.
+// have shown nothing. It is less than PeakRate where requests wait for something else, too.
 func (e *Endpoint) PromptRate() int { return int(e.window.rate.Load()) }
+
+// PeakRate returns the highest rate that first tokens have shown of late; 0 = they have shown nothing.
+func (e *Endpoint) PeakRate() int { return int(e.window.peak.Load()) }
+
+// Takes returns how long the endpoint is likely to take for so many tokens of prompts.
+func (e *Endpoint) Takes(tokens int) time.Duration {
+	return time.Duration(float64(tokens) / float64(e.speed()) * float64(time.Second))
+}
 
 // Backlog returns how many tokens of prompts the endpoint is likely to have to compute before first tokens.
 func (e *Endpoint) Backlog(now time.Time) int { return e.load.backlog(e.speed(), now) }

@@ -103,8 +103,11 @@ func (w WindowWriter) SetWindow(r Room) {
 	w.window.found.Store(r.Found)
 }
 
-// SetRate says how many tokens of prompts the endpoint computes in a second, as was learned; 0 = unknown.
-func (w WindowWriter) SetRate(tokens int) { w.window.rate.Store(int64(tokens)) }
+// SetRate says how many tokens of prompts the endpoint computes in a second, and at most, as was learned; 0 = unknown.
+func (w WindowWriter) SetRate(tokens, peak int) {
+	w.window.rate.Store(int64(tokens))
+	w.window.peak.Store(int64(peak))
+}
 
 // Explain says why the bound in force is what it is.
 func (w WindowWriter) Explain(why learned.Why) { w.window.why.Store(&why) }

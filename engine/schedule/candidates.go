@@ -186,7 +186,7 @@ type fills struct {
 
 // promptFills are the slots of what is computed of prompts.
 type promptFills struct {
-	backlog  []int
+	wait     []int
 	rate     []int
 	requests []int // that are sent in a second
 	prefix   []int // blocks that are held
@@ -244,8 +244,8 @@ func newFills(l *attributes.Layout) *fills {
 			f.windows[0] = append(f.windows[0], slot.Index)
 		case a == attributes.WindowTokens:
 			f.windows[1] = append(f.windows[1], slot.Index)
-		case a == attributes.PromptBacklog:
-			f.prompts.backlog = append(f.prompts.backlog, slot.Index)
+		case a == attributes.PromptWait:
+			f.prompts.wait = append(f.prompts.wait, slot.Index)
 		case a == attributes.PromptRate:
 			f.prompts.rate = append(f.prompts.rate, slot.Index)
 		case a == attributes.RequestRate:

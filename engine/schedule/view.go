@@ -419,16 +419,16 @@ func (v *view) countWindows() {
 
 // countPrompts writes the columns of what endpoints have to compute, and how fast they do.
 func (v *view) countPrompts(now time.Time) {
-	for _, slot := range v.fills.prompts.backlog {
+	for _, slot := range v.fills.prompts.wait {
 		column := v.numbers.columns[slot]
 		for i, e := range v.sources[:len(v.all)] {
-			column[i] = float64(e.Ahead(now) + v.load[i].HeldTokens)
+			column[i] = e.Takes(e.Ahead(now) + v.load[i].HeldTokens).Seconds()
 		}
 	}
 	for _, slot := range v.fills.prompts.rate {
 		column := v.numbers.columns[slot]
 		for i, e := range v.sources[:len(v.all)] {
-			column[i] = known(e.PromptRate())
+			column[i] = known(e.PeakRate())
 		}
 	}
 	for _, slot := range v.fills.prompts.requests {

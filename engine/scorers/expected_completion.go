@@ -30,7 +30,7 @@ type ExpectedCompletion struct {
 	// SecondsPerRequest is what each request in flight at a server costs, whose tokens share its batch; 0 or more.
 	SecondsPerRequest float64 `json:"secondsPerRequest"`
 
-	backlog, rate, requests, blocks, inflight attributes.NumberSlot
+	wait, rate, requests, blocks, inflight attributes.NumberSlot
 }
 
 const (
@@ -58,7 +58,7 @@ func (s *ExpectedCompletion) Validate() error {
 
 // Declare asks for what servers have to compute, how fast they do, how many requests come, and the matching blocks.
 func (s *ExpectedCompletion) Declare(r *attributes.Reader) {
-	s.backlog = r.Number(attributes.PromptBacklog.Name, "")
+	s.wait = r.Number(attributes.PromptWait.Name, "")
 	s.rate = r.Number(attributes.PromptRate.Name, "")
 	s.requests = r.Number(attributes.RequestRate.Name, "")
 	s.inflight = r.Number(attributes.InflightRequests.Name, "")
@@ -67,7 +67,7 @@ func (s *ExpectedCompletion) Declare(r *attributes.Reader) {
 
 // Score computes the cost at each candidate.
 func (s *ExpectedCompletion) Score(in *schedule.Input, scores []float32) {
-	backlog, requests := in.Numbers(s.backlog), in.Numbers(s.requests)
+	waits, requests := in.Numbers(s.wait), in.Numbers(s.requests)
 	blocks, prompt := in.Numbers(s.blocks), float64(in.Request().PromptTokens())
 	rates, inflight := in.Numbers(s.rate), in.Numbers(s.inflight)
 	mean := s.mean(rates, len(scores))
@@ -76,15 +76,10 @@ func (s *ExpectedCompletion) Score(in *schedule.Input, scores []float32) {
 		if !(rate > 0) {
 			rate = mean
 		}
-		wait := max(backlog.At(i), 0) / rate
+		wait := max(waits.At(i), 0)
 		miss := max(prompt-max(blocks.At(i), 0)*blockTokens, 1) / rate
-		cost := wait + miss*(1+s.OwnWeight) + s.LaterWeight*max(
-			requests.At(i),
-			0,
-		)*miss*(wait+miss/2) + s.SecondsPerRequest*max(
-			inflight.At(i),
-			0,
-		)
+		later := max(requests.At(i), 0) * miss * (wait + miss/2)
+		cost := wait + miss*(1+s.OwnWeight) + s.LaterWeight*later + s.SecondsPerRequest*max(inflight.At(i), 0)
 		scores[i] = float32(1 / (1 + cost))
 	}
 }

@@ -27,7 +27,7 @@ type PrefixCache struct {
 	// MatchLengthScaleTokens is the matched length, in tokens, that scores 1; at least 1.
 	MatchLengthScaleTokens int `json:"matchLengthScaleTokens"`
 	// YieldAboveRequests is how many requests in flight more than the least loaded candidate a server may have. One
-	// that has more, and more than twice as many, scores 0. 0 = any number.
+	// that has more, and more than twice as many, scores 0. 0 = any number; without a configuration file it is 8.
 	YieldAboveRequests int `json:"yieldAboveRequests"`
 	// PrefixMatchInfoProducerName names the approx-prefix-cache-producer whose index is read; empty = the only one.
 	PrefixMatchInfoProducerName string `json:"prefixMatchInfoProducerName" names:"approx-prefix-cache-producer"`

@@ -245,7 +245,7 @@ func TestReads(t *testing.T) {
 	want := map[string]string{
 		"active-request-scorer":       "inflight-requests",
 		"endpoint-attribute-scorer":   "queued-requests",
-		"expected-completion":         "prompt-backlog prompt-rate request-rate inflight-requests prefix-blocks",
+		"expected-completion":         "prompt-wait prompt-rate request-rate inflight-requests prefix-blocks",
 		"kv-cache-utilization-scorer": "kv-cache-usage",
 		"latency-observation-scorer-hub": "inflight-requests llm-d.ai/ttft-floor-seconds llm-d.ai/ttft-low-seconds " +
 			"llm-d.ai/ttft-low-inflight-requests llm-d.ai/ttft-typical-seconds " +

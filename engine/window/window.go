@@ -50,6 +50,7 @@ type Limits struct {
 	Found    bool // they are about what the endpoint takes; otherwise they grow until work waits there
 
 	Rate int // tokens of prompts that the endpoint computes in a second; 0 = unknown
+	Peak int // likewise, where nothing else holds it up
 }
 
 // Window is what is known of one endpoint.
@@ -99,6 +100,7 @@ func New(now time.Time, inForce Limits) *Window {
 func (w *Window) Limits() Limits {
 	return Limits{
 		Requests: int(w.requests), Tokens: int(math.Ceil(w.tokens)), Found: w.found > 0, Rate: int(w.pace.rate()),
+		Peak: int(w.pace.peak),
 	}
 }
 

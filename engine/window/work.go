@@ -25,9 +25,11 @@ const (
 
 // pace is how fast an endpoint computes prompts.
 type pace struct {
-	all  sums // of all first tokens
-	full sums // of those before which whole steps of prompts were computed
-	best peak // of full
+	all  sums    // of all first tokens
+	full sums    // of those before which whole steps of prompts were computed
+	best peak    // of full
+	top  peak    // of all
+	peak float64 // the highest rate of late, by whole steps if there were any; 0 = unknown
 }
 
 // add takes in that a first token took so long, before which so many tokens were computed.
@@ -36,11 +38,15 @@ func (p *pace) add(now time.Time, tokens int, took time.Duration) {
 		return
 	}
 	p.all.add(now, tokens, took)
-	if tokens < StepTokens {
-		return
+	p.top.add(now, p.all.rate())
+	if tokens >= StepTokens {
+		p.full.add(now, tokens, took)
 	}
-	if p.full.add(now, tokens, took); p.full.count >= fewFirsts {
+	if tokens >= StepTokens && p.full.count >= fewFirsts {
 		p.best.add(now, p.full.rate())
+	}
+	if p.peak = p.best.most(now); p.peak == 0 { // no whole steps were seen of late
+		p.peak = p.top.most(now)
 	}
 }
 

@@ -216,7 +216,7 @@ func pool(now time.Time, all []Endpoint) (*endpoints.Snapshot, matches) {
 		if e.Window != (endpoints.Room{}) {
 			endpoints.WindowWriter{Endpoint: list[i]}.SetWindow(e.Window)
 		}
-		endpoints.WindowWriter{Endpoint: list[i]}.SetRate(e.PromptRate)
+		endpoints.WindowWriter{Endpoint: list[i]}.SetRate(e.PromptRate, e.PromptRate)
 		number := w.BeginScrape() // the queue of the sample has all that is in flight
 		if !e.Unread {
 			e.Sample.Places = endpoints.Places{}.Next(e.Inflight, &e.Sample.Values)

@@ -35,8 +35,6 @@ const (
 	head = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins:\n- type: queue-scorer\n" +
 		"- type: kv-cache-utilization-scorer\n- type: active-request-scorer\n"
 	ungated = head
-	// builtIn decides as what holds without a file.
-	builtIn = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins: [{type: expected-completion}]\n"
 	// gated has no parameters but the wait: clients of these plays wait for as long as it takes.
 	gated = head + "- type: round-robin-fairness-policy\nfeatureGates: [flowControl]\nflowControl:\n" +
 		"  defaultRequestTTL: 10m\n" +
@@ -228,7 +226,7 @@ func TestDefaultLosesNothing(t *testing.T) {
 				source.Flow = flow("a", 0)
 				p := Play{Length: 130 * time.Second, Servers: servers(2, medium), Load: []Source{source}, Light: light}
 				with := played(t, p)
-				p.Text = builtIn
+				p.Text = ungated
 				without := played(t, p)
 				from, to := 20*time.Second, 45*time.Second // those that come later wait for longer at full servers, too
 				work := ratio(with, without, func(r *Result) float64 { return r.between("", from, p.Length).tokens })
