@@ -39,7 +39,8 @@ type placed struct {
 	served     bool
 	from, upTo int
 	stamp      int
-	used       int // by the endpoint, right after
+	used       int  // by the endpoint, right after
+	follows    bool // its end is a use, too
 	stages     []*placed
 }
 
@@ -138,6 +139,7 @@ func (m *promptModel) heard(msg messages.PrefixMsg) {
 	case messages.PromptPlaced:
 		m.withdraw(msg.Request)
 		p := &placed{prompt: blockindex.Prompt{Model: msg.Model, Salt: msg.Salt, Blocks: msg.Blocks}}
+		p.follows = msg.Sizes.Follows
 		m.recent = append(m.recent[max(0, len(m.recent)-7):], p.prompt)
 		if m.has(msg.Endpoint) {
 			m.placed[msg.Request] = p
@@ -153,7 +155,7 @@ func (m *promptModel) heard(msg messages.PrefixMsg) {
 			return
 		}
 		delete(m.placed, msg.Request)
-		if m.has(p.at) && m.used[p.at]-p.used >= m.capacity/16 { // else it is among the newest still
+		if p.follows && m.has(p.at) && m.used[p.at]-p.used >= m.capacity/16 { // else it is among the newest still
 			m.use(p.at, p.prompt, m.lead(p.at, p.prompt))
 		}
 	case messages.EndpointLeft:
