@@ -8,9 +8,8 @@ import (
 
 // Matcher finds how much of a prompt each endpoint holds.
 type Matcher interface {
-	// Homes sets out[slot] to the number of lead blocks that the endpoint in the slot holds, or has held and lost, and
-	// returns the largest.
-	Homes(p blockindex.Prompt, out []int) int
+	// Match sets out[slot] to the number of lead blocks that the endpoint in the slot holds, and returns the largest.
+	Match(p blockindex.Prompt, out []int) int
 }
 
 // places are the endpoints that made room which no turn has taken yet, as far as is known. They are a hint: the pick
@@ -56,7 +55,7 @@ func (a *Capacity) held(e *flow.Entry) (most int) {
 		a.places.matches = make([]int, slots)
 	}
 	matches := a.places.matches[:slots]
-	if a.deps.Prefixes.Homes(e.Prefix, matches) == 0 {
+	if a.deps.Prefixes.Match(e.Prefix, matches) == 0 {
 		return 0
 	}
 	for id := range a.places.free {

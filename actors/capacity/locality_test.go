@@ -14,7 +14,7 @@ import (
 // holders is a prefix index: the slot with a number holds all prompts whose first block is that number.
 type holders struct{}
 
-func (holders) Homes(p blockindex.Prompt, out []int) (most int) {
+func (holders) Match(p blockindex.Prompt, out []int) (most int) {
 	clear(out)
 	if at := int(p.Blocks.At(0)); at < len(out) && p.Model == "m" && p.Salt == "s" {
 		out[at], most = p.Blocks.Len(), p.Blocks.Len()

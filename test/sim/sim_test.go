@@ -146,6 +146,7 @@ func (w *world) emptied() {
 	w.rest(0)
 	w.wired()
 	w.seldom()
+	w.gauge("signalbox_prefix_placed_prompts", 0)
 	if held := w.index.Stats().Held; held != 0 {
 		w.Errorf("the prefix index holds %d blocks of no endpoint", held)
 	}

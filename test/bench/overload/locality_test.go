@@ -13,6 +13,8 @@ kind: EndpointPickerConfig
 featureGates: [flowControl]
 plugins:
 - {type: prefix-cache-scorer}
+- type: approx-prefix-cache-producer
+  parameters: {maxPrefixTokensToMatch: 0, maxPrefixBlocksToMatch: 0, followCaches: true}
 - {type: active-request-scorer}
 - {type: concurrency-detector, parameters: {maxConcurrency: 8}}
 - {type: token-fairness-policy, parameters: {localityTokens: %d}}
