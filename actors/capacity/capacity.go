@@ -46,8 +46,7 @@ type Capacity struct {
 	queues *flow.Queues
 	turn   turn
 	late   map[messages.RequestID]lateTurn // of requests that have not answered in time, and neither wait nor try
-	// classes for which a turn has failed since room changed: the newest such turn
-	full   map[flow.Class]failure
+	full   map[flow.Class]failure          // the newest turn that has failed since room changed, by class
 	prices prices
 	drain  drain
 

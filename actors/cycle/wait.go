@@ -158,13 +158,8 @@ func (c *Cycle) reserve(ctx runtime.Context[messages.CycleMsg], out *schedule.Ou
 		room = endpoints.Room{} // windows of stages are not learned from requests
 	}
 	for _, s := range out.Stages {
-		pick, ok := endpoints.LoadWriter{
-			Endpoint: s.Endpoint,
-		}.Take(
-			endpoints.Work{Prompt: c.req.PromptTokens},
-			room,
-			now,
-		)
+		writer := endpoints.LoadWriter{Endpoint: s.Endpoint}
+		pick, ok := writer.Take(endpoints.Work{Prompt: c.req.PromptTokens}, room, now)
 		if !ok {
 			return false
 		}

@@ -370,8 +370,7 @@ func (l *loader) lightLane(layout *attributes.Layout) {
 				l.note(x,
 					"%s reads %s, in which a request counts until Envoy's access log tells its end; without that "+
 						"log it counts until the headers of its response", x.name, a.Name)
-			// others keep what servers have lost in any case
-			case a.Origin == attributes.Matched && l.index.inForce().FollowCaches:
+			case a.Origin == attributes.Matched && l.index.inForce().FollowCaches: // others never drop what is lost
 				l.note(x, "%s reads %s, which may have what a server has lost for some 400 requests, because one "+
 					"answer in twenty shows cached tokens; with a file of signalbox envoy-config --lane full all do",
 					x.name, a.Name)

@@ -262,15 +262,10 @@ func (l *loader) settle(x *instance) {
 		p.LRUCapacityPerServer = l.capped(x.path+".parameters.lruCapacityPerServer", p.LRUCapacityPerServer)
 		l.index.blocks = max(l.index.blocks, p.LRUCapacityPerServer)
 		l.index.sizes = append(l.index.sizes, p)
-		if n, standard := p.BlockSizeTokens, construct(prefixProducer).(*ApproxPrefixCache).BlockSizeTokens; n > 0 &&
-			n != standard &&
-			n < blockindex.BlockTokens {
-			l.Warn(
-				x.path+".parameters.blockSizeTokens",
-				"got %d, which counts as %d, the least",
-				n,
-				blockindex.BlockTokens,
-			)
+		standard := construct(prefixProducer).(*ApproxPrefixCache).BlockSizeTokens
+		if n := p.BlockSizeTokens; n > 0 && n != standard && n < blockindex.BlockTokens {
+			l.Warn(x.path+".parameters.blockSizeTokens", "got %d, which counts as %d, the least", n,
+				blockindex.BlockTokens)
 		}
 	}
 }

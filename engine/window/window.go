@@ -23,8 +23,9 @@
 // the requests a window bounds the tokens of prompts that are to be computed, by what the endpoint computes in a
 // second, which first tokens tell: the tokens that were to be computed before them, by the time they took. While whole
 // steps of prompts are to be computed, and are about as fast as they were at best, what a page shows as waiting is no
-// queue; once they take twice as long, or the KV cache is full, it is. Until first tokens were seen, as where responses
-// bypass the picker, nothing is known of prompts: they are not bounded, and pages count as they are.
+// queue; once they take twice as long, or the KV cache is full, it is. Where responses bypass the picker, first tokens
+// are known when an answer has ended, and not when they come: there prompts are not bounded, and pages count as they
+// are.
 package window
 
 import (
@@ -152,8 +153,8 @@ func (w *Window) judgeFirsts(now time.Time, load Load) {
 		w.first.restart()
 	case queue > alarm:
 		w.shrink(now, load, queue, Why{Cause: FirstTokens, Queue: queue})
-	case queue < 1 && w.limits(load) && float64(n) >= min(w.step, manyFirsts) && (!w.page.waits(now) || w.reads(now,
-		load)):
+	case queue < 1 && w.limits(load) && float64(n) >= min(w.step, manyFirsts) &&
+		(!w.page.waits(now) || w.reads(now, load)):
 		w.grow(now, load, 1, Why{Cause: FirstTokens, Queue: queue})
 	case float64(n) >= max(manyFirsts, w.step) && w.step > 0: // those that come from now on come one by one
 		w.step, w.from = 0, now
@@ -246,8 +247,8 @@ func (w *Window) Refused(now time.Time, load Load) {
 	w.shrink(now, load, math.Ceil(float64(load.Requests)/10)+1, Why{Cause: Refusal})
 }
 
-// Lost begins a window anew: the endpoint does not answer, and may come back as another
-// one, without anything of what it held.
+// Lost begins a window anew: the endpoint does not answer, and may come back as another one, without anything of what
+// it held.
 func (w *Window) Lost(now time.Time) {
 	if w.why.Cause == Begun && w.requests == Initial && w.first.last.IsZero() {
 		return // it is as a new one
