@@ -188,10 +188,11 @@ func (a *alone) cutOff() {
 	a.middle.cut()
 }
 
-// restart kills the API server, and starts it again.
+// restart kills the API server, and starts it again once the picker has missed it, which pauses before it asks anew.
 func (a *alone) restart() {
 	a.space.kill()
 	a.space.http.CloseIdleConnections()
+	eventually(a.t, "the API server is missed", func() bool { return a.counts("unreachable") })
 	if err := a.space.start(); err != nil {
 		a.t.Fatal(err)
 	}
