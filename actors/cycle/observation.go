@@ -29,6 +29,7 @@ type observation struct {
 type service struct {
 	cached int32 // tokens of the prompt that chosen was taken to hold at the pick; -1 = no index was asked
 	ahead  int32 // tokens of other prompts that it had to compute then
+	before int32 // requests whose first tokens were awaited there
 	due    bool  // the window actor is to be told
 	begun  bool  // the first token has come
 }
@@ -213,6 +214,7 @@ func (c *Cycle) timeFirstToken(took time.Duration) {
 		Endpoint: c.chosen.ID, Picked: c.picked, Took: took,
 		Prompt: max(c.req.PromptTokens-max(int(c.service.cached), 0), 0),
 		Ahead:  int(c.service.ahead),
+		Before: int(c.service.before),
 	})
 }
 

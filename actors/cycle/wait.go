@@ -147,12 +147,13 @@ func (c *Cycle) reserve(ctx runtime.Context[messages.CycleMsg], out *schedule.Ou
 	if out.Probe {
 		first = endpoints.Room{} // a probe needs none
 	}
-	ahead := out.Ranked[0].Ahead(now)
+	ahead, before := out.Ranked[0].Ahead(now), out.Ranked[0].Inflight()
 	pick, ok := endpoints.LoadWriter{Endpoint: out.Ranked[0]}.Take(c.work(out.Ranked[0]), first, now)
 	if !ok {
 		return false
 	}
-	c.served, c.held.pick, c.service.ahead = out.Ranked[0], pick, int32(min(ahead, math.MaxInt32))
+	c.served, c.held.pick = out.Ranked[0], pick
+	c.service.ahead, c.service.before = int32(min(ahead, math.MaxInt32)), int32(before)
 	c.loaded(true)
 	if room.Learned {
 		room = endpoints.Room{} // windows of stages are not learned from requests

@@ -44,7 +44,7 @@ func (a *Window) Receive(ctx runtime.Context[messages.WindowMsg], m messages.Win
 	case messages.WindowStarted:
 	case messages.FirstTokenTimed:
 		a.learn(ctx, m.Endpoint, func(e *endpoint) {
-			first := window.First{Picked: m.Picked, Took: m.Took, Prompt: m.Prompt, Ahead: m.Ahead}
+			first := window.First{Picked: m.Picked, Took: m.Took, Prompt: m.Prompt, Ahead: m.Ahead, Before: m.Before}
 			e.window.FirstToken(ctx.Now(), first, a.load(e, ctx.Now()))
 		})
 	case messages.ServiceEnded:
@@ -103,8 +103,9 @@ func (a *Window) learn(ctx runtime.Context[messages.WindowMsg], id messages.Endp
 	something(e)
 	limits := e.window.Limits()
 	w, why := endpoints.WindowWriter{Endpoint: e.Endpoint}, e.window.Why()
-	w.SetRate(a.rate(limits.Rate), limits.Peak)
-	before.Rate, before.Peak = limits.Rate, limits.Peak
+	limits.Pace.Rate = a.rate(limits.Pace.Rate)
+	w.SetPace(limits.Pace)
+	before.Pace = limits.Pace
 	if _, learned := e.Window(); limits == before && (learned || limits.Requests == 0) {
 		return
 	}
@@ -124,7 +125,7 @@ func (a *Window) rate(own int) int {
 	}
 	sum, n := 0, 0
 	for _, e := range a.known {
-		if rate := e.window.Limits().Rate; rate > 0 {
+		if rate := e.window.Limits().Pace.Rate; rate > 0 {
 			sum, n = sum+rate, n+1
 		}
 	}
@@ -146,7 +147,8 @@ func (a *Window) endpoint(ctx runtime.Context[messages.WindowMsg], id messages.E
 		return nil
 	}
 	room, learned := e.Window()
-	inForce := window.Limits{Requests: room.Requests, Tokens: room.Tokens, Found: room.Found, Rate: room.Rate}
+	inForce := window.Limits{Requests: room.Requests, Tokens: room.Tokens, Found: room.Found}
+	inForce.Pace.Rate = room.Rate
 	if !learned && room.Requests > 0 { // what it works on already is no less than it takes
 		inForce.Requests = max(endpoints.FirstWindow, e.Inflight())
 	}

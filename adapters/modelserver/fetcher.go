@@ -47,12 +47,15 @@ type Pages struct {
 	Engine  string
 	Extract []Extraction // beside Attributes
 	Further []Further    // beside these pages
+	// LoadOptional has metrics pages without load be read, though load is looked for.
+	LoadOptional bool
 }
 
 // Equal reports whether both read the same.
 func (p Pages) Equal(other Pages) bool {
 	return slices.Equal(p.Attributes, other.Attributes) && p.Metrics == other.Metrics && p.Models == other.Models &&
 		slices.Equal(p.EngineLabels, other.EngineLabels) && p.Engine == other.Engine &&
+		p.LoadOptional == other.LoadOptional &&
 		slices.EqualFunc(p.Engines, other.Engines, func(a, b Engine) bool { return a.equal(&b) }) &&
 		slices.EqualFunc(p.Extract, other.Extract, func(a, b Extraction) bool { return a.equal(b) }) &&
 		slices.EqualFunc(p.Further, other.Further, func(a, b Further) bool { return a.equal(b) })
@@ -220,7 +223,7 @@ func (r *reading) source(name string) (*Further, *place, bool) {
 	return &r.Further[i], r.places[name], true
 }
 
-// metrics reads what is wanted of a metrics page. A page that should have load and has none is an error.
+// metrics reads what is wanted of a metrics page. A page that must have load and has none is an error.
 func (r *reading) metrics(page []byte, of messages.EndpointSpec) (told messages.Reading, err error) {
 	engine := EngineOf(of.Labels, r.EngineLabels)
 	if r.known.named(engine) == nil {
@@ -230,7 +233,7 @@ func (r *reading) metrics(page []byte, of messages.EndpointSpec) (told messages.
 	if told.Engine != "" {
 		engine = told.Engine
 	}
-	if r.want.numbers&load != 0 && !loaded(told) && r.known.loads(engine) {
+	if r.want.numbers&load != 0 && !r.LoadOptional && !loaded(told) && r.known.loads(engine) {
 		return told, fmt.Errorf("%d bytes without the load of any engine that is known", len(page))
 	}
 	c := contents{page: page}

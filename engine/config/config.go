@@ -168,13 +168,9 @@ kind: EndpointPickerConfig
 schedulingProfiles:
 - name: default
   plugins:
-  - {pluginRef: queue-scorer, weight: 2}
-  - {pluginRef: kv-cache-utilization-scorer, weight: 2}
-  - {pluginRef: prefix-cache-scorer, weight: 3}
+  - pluginRef: expected-completion
 plugins:
-- type: queue-scorer
-- type: kv-cache-utilization-scorer
-- {type: prefix-cache-scorer, parameters: {yieldAboveRequests: 8}}
+- type: expected-completion
 - type: approx-prefix-cache-producer
   parameters: {maxPrefixTokensToMatch: 0, maxPrefixBlocksToMatch: 0, followCaches: true}
 - type: metrics-data-source
@@ -198,9 +194,8 @@ func withoutFile(defaults Settings) []byte {
 	return []byte(builtIn)
 }
 
-// Default returns the configuration that holds without a file: queue-scorer with weight 2, kv-cache-utilization-scorer
-// with 2, and prefix-cache-scorer with 3. With the feature gate flowControl on, requests wait while servers are full,
-// as learning-detector says, flow by flow in turn. The error is a *strictyaml.Error, and nil unless the settings are
+// Default returns the configuration that holds without a file: expected-completion scores. With the feature gate
+// flowControl on, requests wait while servers are full, as learning-detector says, flow by flow in turn. The error is a *strictyaml.Error, and nil unless the settings are
 // wrong.
 func Default(defaults Settings) (*Config, error) {
 	c, err := Load(withoutFile(defaults), defaults)

@@ -17,7 +17,6 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
-	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
@@ -46,8 +45,7 @@ func shape(c *Config) string {
 }
 
 func TestLoad(t *testing.T) {
-	const standard = "default: queue-scorer*2 kv-cache-utilization-scorer*2 prefix-cache-scorer*3 > " +
-		"max-score-picker; single-profile-handler"
+	const standard = "default: expected-completion*1 > max-score-picker; single-profile-handler"
 	for name, c := range map[string]struct{ data, want string }{
 		"the default written out": {builtIn, standard},
 		"E3 E9 no plugins":        {head, "default: > max-score-picker; single-profile-handler"},
@@ -101,27 +99,6 @@ func TestLoad(t *testing.T) {
 				t.Errorf("Load(%q) = %s, want %s", c.data, shape(got), c.want)
 			}
 		})
-	}
-}
-
-// A file has the reference's affinity, which never yields; what runs without one yields.
-func TestAffinityYieldsByDefaultOnly(t *testing.T) {
-	standard, err := Default(three)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := Load([]byte(strings.ReplaceAll(builtIn, ", parameters: {yieldAboveRequests: 8}", "")), three)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		config *Config
-		want   int
-	}{"without a file": {standard, 8}, "from a file": {file, 0}} {
-		scorer, ok := c.config.Plan.Profiles()[0].Scorers[2].Scorer.(*scorers.PrefixCache)
-		if !ok || scorer.YieldAboveRequests != c.want {
-			t.Errorf("%s: %+v, want yieldAboveRequests %d", name, scorer, c.want)
-		}
 	}
 }
 
@@ -267,7 +244,8 @@ func TestLoadDefaults(t *testing.T) {
 		t.Errorf("destinations: got %d, want 1 of the settings", n)
 	}
 	readsThese(t, got.Plan, []attributes.Attribute{
-		attributes.QueuedRequests, attributes.KVCacheUsage, attributes.PrefixBlocks, attributes.InflightRequests,
+		attributes.PromptWait, attributes.PromptRate, attributes.RequestRate, attributes.InflightRequests,
+		attributes.PrefixBlocks,
 	}, nil)
 	if got.Queueing != nil || got.Plan.Gated() {
 		t.Errorf("requests wait in the picker: %+v", got.Queueing)

@@ -224,15 +224,16 @@ func (e *Endpoint) WindowReason() *learned.Why { return e.window.why.Load() }
 func (e *Endpoint) Counters() Counters { return e.load.counters() }
 
 // PromptRate returns how many tokens of prompts the endpoint computes in a second, as first tokens have shown; 0 = they
-// have shown nothing. It is less than PeakRate where requests wait for something else, too.
+// have shown nothing. It is less than MarginalRate where requests wait for something else, too.
 func (e *Endpoint) PromptRate() int { return int(e.window.rate.Load()) }
 
-// PeakRate returns the highest rate that first tokens have shown of late; 0 = they have shown nothing.
-func (e *Endpoint) PeakRate() int { return int(e.window.peak.Load()) }
+// MarginalRate returns in how many further tokens of a prompt the endpoint spends a second; 0 = that is unknown.
+func (e *Endpoint) MarginalRate() int { return int(e.window.marginal.Load()) }
 
-// Takes returns how long the endpoint is likely to take for so many tokens of prompts.
-func (e *Endpoint) Takes(tokens int) time.Duration {
-	return time.Duration(float64(tokens) / float64(e.speed()) * float64(time.Second))
+// Wait returns how many seconds the endpoint is likely to take before the prompt of one more request, at a load.
+func (e *Endpoint) Wait(c Counters, now time.Time) float64 {
+	turns := float64(c.Inflight+c.Held) * time.Duration(e.window.turn.Load()).Seconds()
+	return turns + float64(e.Ahead(now)+c.HeldTokens)/float64(cmp.Or(e.MarginalRate(), learned.FirstRate))
 }
 
 // Backlog returns how many tokens of prompts the endpoint is likely to have to compute before first tokens.

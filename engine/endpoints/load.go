@@ -162,7 +162,7 @@ func (r Room) and(other Room) Room {
 type window struct {
 	requests, tokens atomic.Int64
 	rate             atomic.Int64 // tokens of prompts that the endpoint computes in a second; 0 = unknown
-	peak             atomic.Int64 // the highest rate of late; 0 = unknown
+	marginal, turn   atomic.Int64 // in nanoseconds the latter, as learned.Pace has them
 	found            atomic.Bool  // a part of it can be kept free
 	why              atomic.Pointer[learned.Why]
 	awaited          atomic.Bool // SampleWriter: the first page is to come, which may tell of the endpoint's work

@@ -103,10 +103,11 @@ func (w WindowWriter) SetWindow(r Room) {
 	w.window.found.Store(r.Found)
 }
 
-// SetRate says how many tokens of prompts the endpoint computes in a second, and at most, as was learned; 0 = unknown.
-func (w WindowWriter) SetRate(tokens, peak int) {
-	w.window.rate.Store(int64(tokens))
-	w.window.peak.Store(int64(peak))
+// SetPace says how soon the endpoint gives first tokens, as was learned.
+func (w WindowWriter) SetPace(p learned.Pace) {
+	w.window.rate.Store(int64(p.Rate))
+	w.window.turn.Store(int64(p.Turn))
+	w.window.marginal.Store(int64(p.Marginal))
 }
 
 // Explain says why the bound in force is what it is.

@@ -214,6 +214,13 @@ func (f *fills) sources(slots []attributes.Slot) (bits uint64) {
 	return bits
 }
 
+// match reports whether slots have what endpoints hold of prompts.
+func (f *fills) match(slots []attributes.Slot) bool {
+	return slices.ContainsFunc(slots, func(s attributes.Slot) bool {
+		return f.layout.At(s).Origin == attributes.Matched
+	})
+}
+
 // source returns 1 more than the index of a further source, which it adds if it is new; 0 = the metrics page.
 func (f *fills) source(of *attributes.Source) int {
 	if of == nil || of.Name == "" {

@@ -17,24 +17,30 @@ func (r *profileRun) freshen(sources uint64) {
 	}
 	r.freshened |= sources
 	for bit := uint64(1); bit <= sources; bit <<= 1 {
-		if sources&bit != 0 {
-			r.freshenBy(bit)
+		if sources&bit != 0 && !r.freshenBy(bit) {
+			r.stale |= bit
 		}
 	}
 }
 
-func (r *profileRun) freshenBy(source uint64) {
+// passOver keeps the candidates whose metrics pages can be read, if there are any, where a scorer reads what endpoints
+// hold of prompts: of others nobody knows whether they are there and still do.
+func (r *profileRun) passOver() {
+	if r.freshened&metricsPage == 0 && r.view.doubtful > 0 {
+		r.freshenBy(metricsPage)
+	}
+}
+
+// freshenBy reports whether a candidate has a fresh answer of a source.
+func (r *profileRun) freshenBy(source uint64) bool {
 	left := r.keepIf(func(at int) bool { return r.view.fresh[at]&^r.view.failing[at]&source != 0 })
 	if left == 0 {
 		left = r.keepIf(func(at int) bool { return r.view.fresh[at]&source != 0 })
 	}
-	if left == 0 {
-		r.stale |= source
-		return
-	}
-	if left < len(r.place) {
+	if left > 0 && left < len(r.place) {
 		r.compact()
 	}
+	return left > 0
 }
 
 // keepIf sets keep for the candidates that are to stay, and returns their number.

@@ -52,7 +52,7 @@ func NewPlan(profiles []Profile, layout *attributes.Layout, handler Handler, sta
 		if !p.Shadow {
 			plan.names = append(plan.names, p.Name)
 		}
-		p.sources, p.shown = 0, 0
+		p.sources, p.shown, p.matches = 0, 0, false
 		p.note(layout)
 		for j := range p.Filters {
 			p.Filters[j].sources = plan.fills.sources(p.Filters[j].Reads)
@@ -61,6 +61,7 @@ func NewPlan(profiles []Profile, layout *attributes.Layout, handler Handler, sta
 		for j := range p.Scorers {
 			p.Scorers[j].sources = plan.fills.sources(p.Scorers[j].Reads)
 			p.sources |= p.Scorers[j].sources
+			p.matches = p.matches || plan.fills.match(p.Scorers[j].Reads)
 		}
 		p.shown |= p.sources
 	}
@@ -196,6 +197,7 @@ type Profile struct {
 
 	sources uint64                // that scorers read, as fills has them; NewPlan sets it, like those below
 	shown   uint64                // those of filters, too
+	matches bool                  // scorers read what endpoints hold of prompts
 	read    []int                 // slots of the numbers that filters and scorers read
 	reads   messages.List[string] // their attributes
 }

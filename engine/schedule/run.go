@@ -87,6 +87,9 @@ func (r *profileRun) profile(
 	}
 	r.dropOutliers(now)
 	r.freshen(p.sources)
+	if p.matches {
+		r.passOver()
+	}
 	r.score(p, mem)
 	reason, detail := r.pick(p, mem)
 	return mem, reason, detail

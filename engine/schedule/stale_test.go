@@ -86,6 +86,24 @@ func TestFailedScrapePassesACandidateBy(t *testing.T) {
 	}
 }
 
+// Of an endpoint whose page cannot be read nobody knows what it holds: it is passed over where that counts, unless no
+// page can be read, which is no concern of a plan that reads none.
+func TestWhatIsHeldCountsWhereThePageCanBeRead(t *testing.T) {
+	s := newScene(t, 3)
+	s.scorer("prefix", 1, s.reads(attributes.PrefixBlocks), fixed(1, .5, .2))
+	s.age(1, time.Second)
+	s.age(0, time.Minute)
+	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[2]}.ScrapeFailed()
+	s.ranked(s.run(), 1)
+	s.age(1, time.Minute)
+	s.age(2, time.Minute)
+	out := s.run()
+	s.ranked(out, 0, 1, 2)
+	if out.Decision.Stale || s.counts.stale != 0 {
+		t.Errorf("decision %+v, all stale %d times", out.Decision, s.counts.stale)
+	}
+}
+
 func TestWhenAllAreStaleInflightLoadStandsIn(t *testing.T) {
 	s := newScene(t, 3)
 	endpoints.SampleWriter{Endpoint: s.snap.Endpoints[2]}.Publish(nil)

@@ -32,7 +32,7 @@ func (*idle) Score(*schedule.Input, []float32) {}
 
 // defaultTypes are the types without which the default configuration is not built.
 var defaultTypes = []string{
-	"queue-scorer", "kv-cache-utilization-scorer", "prefix-cache-scorer", "max-score-picker", "single-profile-handler",
+	"expected-completion", "max-score-picker", "single-profile-handler",
 	"learning-detector", "round-robin-fairness-policy", "global-strict-fairness-policy", "fcfs-ordering-policy",
 	"longest-flow-displacement-policy", "reserve-policy",
 }

@@ -422,13 +422,13 @@ func (v *view) countPrompts(now time.Time) {
 	for _, slot := range v.fills.prompts.wait {
 		column := v.numbers.columns[slot]
 		for i, e := range v.sources[:len(v.all)] {
-			column[i] = e.Takes(e.Ahead(now) + v.load[i].HeldTokens).Seconds()
+			column[i] = e.Wait(v.load[i], now)
 		}
 	}
 	for _, slot := range v.fills.prompts.rate {
 		column := v.numbers.columns[slot]
 		for i, e := range v.sources[:len(v.all)] {
-			column[i] = known(e.PeakRate())
+			column[i] = known(e.MarginalRate())
 		}
 	}
 	for _, slot := range v.fills.prompts.requests {

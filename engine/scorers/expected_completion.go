@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/window"
 )
 
 // ExpectedCompletion prefers the server where a request costs all requests least, in seconds:
@@ -13,8 +14,8 @@ import (
 //	cost = wait + miss * (1 + ownWeight) + laterWeight * rate of requests * miss * (wait + miss / 2)
 //	     + secondsPerRequest * requests in flight
 //
-// The wait is the time in which the server computes the prompts that were sent there before, and miss the time for what
-// it does not hold of this one. The term with the rate is what those pay that come to the server after this request
+// The wait is the time in which the server computes the prompts that were sent there before, and gives the first tokens
+// that are awaited there; miss is the time for what it does not hold of this one. The term with the rate is what those pay that come to the server after this request
 // while it computes: as many as came of late. The last one is what requests in one batch cost one another. All is
 // counted in Signalbox, without metrics pages: how many tokens a server computes in a second is learned from first
 // tokens, and a server that has not shown it has the mean of the others. The score is 1 / (1 + cost).
@@ -72,11 +73,10 @@ func (s *ExpectedCompletion) Score(in *schedule.Input, scores []float32) {
 	rates, inflight := in.Numbers(s.rate), in.Numbers(s.inflight)
 	mean := s.mean(rates, len(scores))
 	for i := range scores {
-		rate := rates.At(i)
+		rate, wait := rates.At(i), max(waits.At(i), 0)
 		if !(rate > 0) {
-			rate = mean
+			rate, wait = mean, wait*window.FirstRate/mean
 		}
-		wait := max(waits.At(i), 0)
 		miss := max(prompt-max(blocks.At(i), 0)*blockTokens, 1) / rate
 		later := max(requests.At(i), 0) * miss * (wait + miss/2)
 		cost := wait + miss*(1+s.OwnWeight) + s.LaterWeight*later + s.SecondsPerRequest*max(inflight.At(i), 0)

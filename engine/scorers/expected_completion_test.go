@@ -3,6 +3,7 @@ package scorers
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/schedule/scheduletest"
@@ -26,8 +27,18 @@ func TestExpectedCompletion(t *testing.T) {
 			[]float64{2, 1, 1. / 512},
 		},
 		"one unknown, with the mean of the others": {
-			ExpectedCompletion{TokensPerSecond: 512}, []endpoint{{PromptRate: 1024}, {PromptRate: 3072}, {}},
-			[]float64{1, 1. / 3, .5},
+			ExpectedCompletion{TokensPerSecond: 512},
+			[]endpoint{{PromptRate: 1024}, {PromptRate: 3072}, busy(4096, 0, 0)},
+			[]float64{1, 1. / 3, 2 + .5},
+		},
+		"a wait that is a guess, too": {
+			ExpectedCompletion{TokensPerSecond: 512}, []endpoint{busy(2048, 0, 0), {}},
+			[]float64{4 + 2, 2},
+		},
+		"requests that keep others from first tokens": {
+			ExpectedCompletion{TokensPerSecond: 1024},
+			[]endpoint{{Inflight: 24, PromptRate: 1024, Turn: time.Second / 4}, {}},
+			[]float64{6 + 1, 1},
 		},
 		"wait, and its own miss twice": {
 			ExpectedCompletion{TokensPerSecond: 1, OwnWeight: 1},

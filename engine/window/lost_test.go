@@ -26,14 +26,16 @@ func TestLostEndpointBeginsAnew(t *testing.T) {
 	if got := s.Limits(); got.Requests < 60 || !got.Found {
 		t.Errorf("30 s later: %+v, want 60 requests or more", got)
 	}
-	for _, few := range []Limits{{Requests: Initial, Found: true}, {Requests: 3, Tokens: 9, Found: true, Rate: 100}} {
+	for _, few := range []Limits{
+		{Requests: Initial, Found: true}, {Requests: 3, Tokens: 9, Found: true, Pace: Pace{Rate: 100}},
+	} {
 		w := New(began, few)
 		w.FirstToken(began, First{Picked: began, Took: time.Second, Prompt: 64}, Load{Requests: 1})
 		if w.Lost(began); w.Limits() != (Limits{Requests: Initial}) || w.first != (firsts{}) {
 			t.Errorf("%+v became %+v, and has first tokens of %v", few, w.Limits(), w.first.usual)
 		}
 	}
-	w := New(began, Limits{Rate: 100})
+	w := New(began, Limits{Pace: Pace{Rate: 100}})
 	if w.Lost(began); w.Limits() != (Limits{}) {
 		t.Errorf("without a bound: %+v", w.Limits())
 	}

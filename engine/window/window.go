@@ -50,8 +50,7 @@ type Limits struct {
 	Tokens   int  // prompt tokens of other requests, below which one may be added; 0 = no bound
 	Found    bool // they are about what the endpoint takes; otherwise they grow until work waits there
 
-	Rate int // tokens of prompts that the endpoint computes in a second; 0 = unknown
-	Peak int // likewise, where nothing else holds it up
+	Pace Pace
 }
 
 // Window is what is known of one endpoint.
@@ -88,8 +87,8 @@ func New(now time.Time, inForce Limits) *Window {
 		requests: float64(inForce.Requests), tokens: float64(inForce.Tokens), changed: now, from: now,
 		why: Why{Cause: Begun, At: now},
 	}
-	if inForce.Rate > 0 {
-		w.pace.all = sums{tokens: float64(inForce.Rate), seconds: 1, last: now}
+	if inForce.Pace.Rate > 0 {
+		w.pace.all = sums{tokens: float64(inForce.Pace.Rate), seconds: 1, last: now}
 	}
 	if w.step = w.requests; inForce.Found {
 		w.found, w.step = w.requests, 0
@@ -100,8 +99,8 @@ func New(now time.Time, inForce Limits) *Window {
 // Limits returns what is in force.
 func (w *Window) Limits() Limits {
 	return Limits{
-		Requests: int(w.requests), Tokens: int(math.Ceil(w.tokens)), Found: w.found > 0, Rate: int(w.pace.rate()),
-		Peak: int(w.pace.peak),
+		Requests: int(w.requests), Tokens: int(math.Ceil(w.tokens)), Found: w.found > 0,
+		Pace: w.pace.learned(w.first.last),
 	}
 }
 
@@ -129,7 +128,7 @@ func (w *Window) divided(load Load) bool {
 
 // FirstToken learns from the first token of a request. load is that at now.
 func (w *Window) FirstToken(now time.Time, f First, load Load) {
-	w.pace.add(now, f.Prompt+f.Ahead, f.Took)
+	w.pace.add(now, f)
 	excess := w.first.add(now, f)
 	if !w.begins(now, load) {
 		return

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -23,35 +24,52 @@ const (
 	mostRate = 1e9
 )
 
-// pace is how fast an endpoint computes prompts.
-type pace struct {
-	all  sums    // of all first tokens
-	full sums    // of those before which whole steps of prompts were computed
-	best peak    // of full
-	top  peak    // of all
-	peak float64 // the highest rate of late, by whole steps if there were any; 0 = unknown
+// Pace is how soon an endpoint gives first tokens, as they have shown.
+type Pace struct {
+	Rate int // tokens of prompts that it computes in a second, whatever else holds it up; 0 = unknown
+	// Marginal is in how many further tokens of a prompt a second is spent, and Turn how long each request in flight
+	// keeps another one from its first token, beside its prompt: where sequences have to end before others begin, all
+	// prompts may be cached.
+	Marginal int // 0 = unknown
+	Turn     time.Duration
 }
 
-// add takes in that a first token took so long, before which so many tokens were computed.
-func (p *pace) add(now time.Time, tokens int, took time.Duration) {
-	if tokens < paceLeast || took <= 0 {
+// pace learns a Pace.
+type pace struct {
+	all  sums // of all first tokens
+	full sums // of those before which whole steps of prompts were computed
+	best peak // of full
+	fit  fit
+}
+
+// add learns from a first token.
+func (p *pace) add(now time.Time, f First) {
+	tokens, took := float64(f.Prompt+f.Ahead), f.Took.Seconds()
+	if took <= 0 {
+		return
+	}
+	p.fit.add(now, tokens, float64(f.Before+1), took)
+	if tokens < paceLeast {
 		return
 	}
 	p.all.add(now, tokens, took)
-	p.top.add(now, p.all.rate())
-	if tokens >= StepTokens {
-		p.full.add(now, tokens, took)
+	if tokens < StepTokens {
+		return
 	}
-	if tokens >= StepTokens && p.full.count >= fewFirsts {
+	if p.full.add(now, tokens, took); p.full.count >= fewFirsts {
 		p.best.add(now, p.full.rate())
-	}
-	if p.peak = p.best.most(now); p.peak == 0 { // no whole steps were seen of late
-		p.peak = p.top.most(now)
 	}
 }
 
-// rate returns how many tokens of prompts the endpoint computes in a second; 0 = unknown.
-func (p *pace) rate() float64 { return p.all.rate() }
+// learned returns what is known at a time.
+func (p *pace) learned(now time.Time) Pace {
+	known := Pace{Rate: int(p.all.rate())}
+	if p.fit.count > 0 {
+		token, turn := p.fit.solve(1 / cmp.Or(p.best.most(now), FirstRate))
+		known.Marginal, known.Turn = int(1/token), time.Duration(turn*float64(time.Second))
+	}
+	return known
+}
 
 // reads reports whether nothing but prompts keeps the endpoint from the first tokens of others: while it has whole
 // steps of prompts to compute, it computes them half as fast as it was seen to at least. Where requests wait for
@@ -60,23 +78,27 @@ func (p *pace) reads(now time.Time) bool {
 	return p.full.count >= fewFirsts && now.Sub(p.full.last) < paceOver && p.full.rate() >= p.best.most(now)/2
 }
 
-// sums are what first tokens took, and what was computed meanwhile. Older ones matter less.
+// sums are what first tokens took, and how many tokens were computed meanwhile. Older ones matter less.
 type sums struct {
 	tokens, seconds float64
 	count           int
 	last            time.Time
 }
 
-func (s *sums) add(now time.Time, tokens int, took time.Duration) {
+func (s *sums) add(now time.Time, tokens, seconds float64) {
 	if s.count > 0 {
-		left := math.Exp(-max(now.Sub(s.last).Seconds(), 0) / paceOver.Seconds())
-		left = max(left, .05) // nothing newer says more
+		left := left(now.Sub(s.last))
 		s.tokens, s.seconds = s.tokens*left, s.seconds*left
 	}
-	s.tokens += float64(tokens)
-	s.seconds += took.Seconds()
+	s.tokens += tokens
+	s.seconds += seconds
 	s.count++
 	s.last = now
+}
+
+// left is which part of its weight what is so old has; nothing newer says more.
+func left(age time.Duration) float64 {
+	return max(math.Exp(-max(age, 0).Seconds()/paceOver.Seconds()), .05)
 }
 
 // rate returns tokens by a second; 0 = unknown.

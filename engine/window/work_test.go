@@ -8,31 +8,31 @@ import (
 // The rate is what was computed by the time that it took, and follows a change of speed within 20 s. What takes a step
 // of an engine however few its tokens are, or no time, says nothing.
 func TestRateIsLearnedFromFirstTokens(t *testing.T) {
-	w, now := New(began, Limits{Rate: 77}), began
+	w, now := New(began, Limits{Pace: Pace{Rate: 77}}), began
 	answers := func(prompt, ahead int, took time.Duration) {
 		now = now.Add(took)
 		w.FirstToken(now, First{Picked: now.Add(-took), Took: took, Prompt: prompt, Ahead: ahead}, Load{Requests: 1})
 	}
-	if w.Limits().Rate != 77 {
-		t.Errorf("it begins with %d, want the rate in force", w.Limits().Rate)
+	if w.Limits().Pace.Rate != 77 {
+		t.Errorf("it begins with %d, want the rate in force", w.Limits().Pace.Rate)
 	}
 	for range 20 {
 		answers(4000, 6000, time.Second)
 		answers(10, 0, 50*time.Millisecond)
 		answers(4000, 0, 0)
 	}
-	if got := w.Limits().Rate; got < 9500 || got > 10_000 {
+	if got := w.Limits().Pace.Rate; got < 9500 || got > 10_000 {
 		t.Errorf("the rate is %d, want 10000", got)
 	}
 	for range 10 {
 		answers(10_000, 0, 2*time.Second)
 	}
-	if got := w.Limits().Rate; got < 5000 || got > 5700 {
+	if got := w.Limits().Pace.Rate; got < 5000 || got > 5700 {
 		t.Errorf("20 s after its speed was halved the rate is %d, want 5000", got)
 	}
 	now = now.Add(time.Hour)
-	if answers(1000, 0, time.Second); w.Limits().Rate > 3000 {
-		t.Errorf("an hour later the rate is %d, want about that of the newest token", w.Limits().Rate)
+	if answers(1000, 0, time.Second); w.Limits().Pace.Rate > 3000 {
+		t.Errorf("an hour later the rate is %d, want about that of the newest token", w.Limits().Pace.Rate)
 	}
 }
 

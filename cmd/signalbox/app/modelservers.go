@@ -27,18 +27,12 @@ var (
 	}
 )
 
-// wanted returns what of the built-in attributes is read of metrics pages. The prefix index must hear of restarts, and
-// of the sizes of caches, which only these pages tell, though it needs no load, and no pick goes to an engine that
-// sleeps.
+// wanted returns what of the built-in attributes is read of metrics pages. Each page is read for its load, which our
+// own metrics show, for restarts and sizes of caches, of which the prefix index must hear, and for engines that sleep,
+// to which no pick goes.
 func wanted(cfg *config.Config) []attributes.Attribute {
-	layout, all := cfg.Plan.Layout(), []attributes.Attribute{attributes.StartTime, attributes.Asleep}
-	switch sizes := cfg.Plan.Prefixes(); {
-	case layout.Reads(attributes.QueuedRequests) || layout.Reads(load...):
-		all = append(all, load...)
-	case layout.Reads(attributes.PrefixBlocks) && (sizes.Tuned || sizes.Follows):
-		all = append(all, attributes.KVBlockTokens, attributes.KVBlocks)
-	}
-	if layout.Reads(adapters...) {
+	all := append([]attributes.Attribute{attributes.StartTime, attributes.Asleep}, load...)
+	if cfg.Plan.Layout().Reads(adapters...) {
 		all = append(all, adapters...)
 	}
 	return all
@@ -58,6 +52,7 @@ func pagesOf(cfg *config.Config, want []attributes.Attribute) modelserver.Pages 
 		Further: further, Attributes: want, Metrics: pageOf(cfg.Metrics), Models: pageOf(cfg.Models),
 		EngineLabels: cfg.EngineLabelKeys,
 		Extract:      extractions(cfg.Extractions, ""), Engines: engines(cfg.Engines), Engine: cfg.DefaultEngine,
+		LoadOptional: !cfg.Plan.Layout().Reads(append([]attributes.Attribute{attributes.QueuedRequests}, load...)...),
 	}
 }
 

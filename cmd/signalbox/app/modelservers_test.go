@@ -207,7 +207,7 @@ plugins:
   parameters: {interval: 10ms}
 `
 
-// The prefix index must forget a server that restarts, also when no plugin reads load.
+// The prefix index must forget a server that restarts, also when no plugin reads load, and a page has none.
 func TestRestartIsNoticedWhereOnlyPrefixesAreRead(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	page := newPageServer(t, "/metrics", "process_start_time_seconds 1000\nvllm:num_requests_waiting 3\n"+
@@ -218,8 +218,8 @@ func TestRestartIsNoticedWhereOnlyPrefixesAreRead(t *testing.T) {
 	defer end()
 	first := tr.until(t, "a sample", func(e *endpoints.Endpoint) bool { return e.Sample() != nil })
 	if s := first.Sample(); s.BuiltIn(attributes.StartTime) != 1000 || s.BuiltIn(attributes.KVBlocks) != 500 ||
-		s.BuiltIn(attributes.KVBlockTokens) != 16 || len(s.Numbers) != 3 {
-		t.Errorf("sample %+v, want the start at 1000, the cache's size, and no load, which no plugin reads", s)
+		s.BuiltIn(attributes.KVBlockTokens) != 16 || s.BuiltIn(attributes.WaitingRequests) != 3 {
+		t.Errorf("sample %+v, want the start at 1000, the cache's size, and the load", s)
 	}
 	tr.request(t, 1, 200)
 	tr.held(t, first, 1)

@@ -52,7 +52,7 @@ func TestConfigShowAndDiff(t *testing.T) {
 func TestConfigShowWithoutAFile(t *testing.T) {
 	shown, err := ran(t, "", "config", "show")
 	if err != nil || !strings.Contains(shown, "flowControl=false") || strings.Contains(shown, "learning-detector") ||
-		!strings.Contains(shown, "yieldAboveRequests: 8") {
+		!strings.Contains(shown, "expected-completion") {
 		t.Errorf("%v\n%s", err, shown)
 	}
 	if again, err := ran(t, shown, "config", "show", "-"); err != nil || again != shown {

@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
 	"github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
+	"github.com/signalbox-epp/signalbox/engine/window"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -28,6 +29,7 @@ type Endpoint struct {
 	Inflight       int            // requests
 	InflightTokens int            // prompt tokens of these requests, together
 	PromptRate     int            // tokens of prompts that it computes in a second, as was learned; 0 = nothing was
+	Turn           time.Duration  // that each request in flight keeps others from first tokens, as was learned
 	Window         endpoints.Room // how much it takes, as was learned; zero = nothing was
 	PickedSince    int            // further requests, which the queue of the sample does not have
 	PrefixBlocks   int            // of the request
@@ -216,7 +218,8 @@ func pool(now time.Time, all []Endpoint) (*endpoints.Snapshot, matches) {
 		if e.Window != (endpoints.Room{}) {
 			endpoints.WindowWriter{Endpoint: list[i]}.SetWindow(e.Window)
 		}
-		endpoints.WindowWriter{Endpoint: list[i]}.SetRate(e.PromptRate, e.PromptRate)
+		pace := window.Pace{Rate: e.PromptRate, Marginal: e.PromptRate, Turn: e.Turn}
+		endpoints.WindowWriter{Endpoint: list[i]}.SetPace(pace)
 		number := w.BeginScrape() // the queue of the sample has all that is in flight
 		if !e.Unread {
 			e.Sample.Places = endpoints.Places{}.Next(e.Inflight, &e.Sample.Values)

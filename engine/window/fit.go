@@ -1,0 +1,44 @@
+package window
+
+import "time"
+
+// fit explains what first tokens take by two things: the tokens that were computed before, and the requests that were
+// in flight. It is linear regression by least squares, through zero. Older first tokens matter less.
+type fit struct {
+	tokens2, both, requests2       float64 // sums of products
+	tokensSeconds, requestsSeconds float64
+	count                          int
+	last                           time.Time
+}
+
+// assumed is how many tokens a first token would have to come after to say as much as what is assumed of the rate.
+const assumed = 512
+
+func (f *fit) add(now time.Time, tokens, requests, seconds float64) {
+	left := left(now.Sub(f.last))
+	f.tokens2 = f.tokens2*left + tokens*tokens
+	f.both = f.both*left + tokens*requests
+	f.requests2 = f.requests2*left + requests*requests
+	f.tokensSeconds = f.tokensSeconds*left + tokens*seconds
+	f.requestsSeconds = f.requestsSeconds*left + requests*seconds
+	f.count++
+	f.last = now
+}
+
+// solve returns how many seconds each token takes and each request, neither below 0. What first tokens do not tell
+// apart is told by what is assumed of a token.
+func (f *fit) solve(assumedToken float64) (token, request float64) {
+	tt := f.tokens2 + assumed*assumed
+	ty := f.tokensSeconds + assumed*assumed*assumedToken
+	if det := tt*f.requests2 - f.both*f.both; det > 0 {
+		token = (ty*f.requests2 - f.both*f.requestsSeconds) / det
+		request = (tt*f.requestsSeconds - f.both*ty) / det
+	}
+	if request <= 0 {
+		token, request = ty/tt, 0
+	}
+	if token < 1/mostRate {
+		token, request = 1/mostRate, f.requestsSeconds/f.requests2
+	}
+	return token, request
+}
