@@ -15,10 +15,11 @@ import (
 //	     + secondsPerRequest * requests in flight
 //
 // The wait is the time in which the server computes the prompts that were sent there before, and gives the first tokens
-// that are awaited there; miss is the time for what it does not hold of this one. The term with the rate is what those pay that come to the server after this request
-// while it computes: as many as came of late. The last one is what requests in one batch cost one another. All is
-// counted in Signalbox, without metrics pages: how many tokens a server computes in a second is learned from first
-// tokens, and a server that has not shown it has the mean of the others. The score is 1 / (1 + cost).
+// that are awaited there; miss is the time for what it does not hold of this one. The term with the rate is what those
+// pay that come to the server after this request while it computes: as many as came of late. The last one is what
+// requests in one batch cost one another. All is counted in Signalbox, without metrics pages: what a token of a prompt
+// and a request in flight take is learned from first tokens, and a server that has not shown it has the mean of the
+// others. The score is 1 / (1 + cost).
 type ExpectedCompletion struct {
 	// TokensPerSecond is how many tokens of prompts a server computes in a second, until first tokens have shown it of
 	// one of them.
