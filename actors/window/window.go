@@ -5,6 +5,7 @@
 package window
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
@@ -24,13 +25,31 @@ type Window struct {
 	version  uint64 // of the snapshot by which known was last cleared
 	known    map[messages.EndpointID]*endpoint
 	timer    bool // one runs
+	rates    rates
 }
 
 // endpoint is what is known of one endpoint of the pool.
 type endpoint struct {
 	*endpoints.Endpoint
 	window *window.Window
+	rate   int // as it counts in rates
 }
+
+// rates sums up what endpoints compute in a second, as far as first tokens have said so.
+type rates struct{ sum, count int }
+
+// set has an endpoint count with a rate; 0 = it does not count.
+func (r *rates) set(e *endpoint, rate int) {
+	if e.rate > 0 {
+		r.sum, r.count = r.sum-e.rate, r.count-1
+	}
+	if e.rate = rate; rate > 0 {
+		r.sum, r.count = r.sum+rate, r.count+1
+	}
+}
+
+// mean returns the rate of an endpoint in the mean; 0 = nothing is known of any.
+func (r *rates) mean() int { return r.sum / max(r.count, 1) }
 
 // New returns an actor that knows of endpoints only the windows that are in force.
 func New(pool *endpoints.Published, ceilings *flow.Ceilings, bell flow.Bell, metrics *Metrics) *Window {
@@ -103,7 +122,8 @@ func (a *Window) learn(ctx runtime.Context[messages.WindowMsg], id messages.Endp
 	something(e)
 	limits := e.window.Limits()
 	w, why := endpoints.WindowWriter{Endpoint: e.Endpoint}, e.window.Why()
-	limits.Pace.Rate = a.rate(limits.Pace.Rate)
+	a.rates.set(e, limits.Pace.Rate)
+	limits.Pace.Rate = cmp.Or(limits.Pace.Rate, a.rates.mean()) // as the others, if it has said nothing
 	w.SetPace(limits.Pace)
 	before.Pace = limits.Pace
 	if _, learned := e.Window(); limits == before && (learned || limits.Requests == 0) {
@@ -115,21 +135,6 @@ func (a *Window) learn(ctx runtime.Context[messages.WindowMsg], id messages.Endp
 	if limits.Requests == 0 || limits.Requests > before.Requests || limits.Tokens > before.Tokens {
 		a.bell.Ring()
 	}
-}
-
-// rate returns how many tokens of prompts an endpoint computes in a second, of which first tokens have said so much: as
-// many as the others in the mean, if they have said nothing; 0 = nothing is known of any.
-func (a *Window) rate(own int) int {
-	if own > 0 {
-		return own
-	}
-	sum, n := 0, 0
-	for _, e := range a.known {
-		if rate := e.window.Limits().Pace.Rate; rate > 0 {
-			sum, n = sum+rate, n+1
-		}
-	}
-	return sum / max(n, 1)
 }
 
 // endpoint returns what is known of an endpoint; nil = the pool does not have it.
@@ -152,7 +157,7 @@ func (a *Window) endpoint(ctx runtime.Context[messages.WindowMsg], id messages.E
 	if !learned && room.Requests > 0 { // what it works on already is no less than it takes
 		inForce.Requests = max(endpoints.FirstWindow, e.Inflight())
 	}
-	known := &endpoint{e, window.New(ctx.Now(), inForce)}
+	known := &endpoint{Endpoint: e, window: window.New(ctx.Now(), inForce)}
 	a.known[id] = known
 	return known
 }
@@ -163,8 +168,9 @@ func (a *Window) forget(now *endpoints.Snapshot) {
 	for _, e := range now.Endpoints {
 		present[e.ID] = true
 	}
-	for id := range a.known {
+	for id, e := range a.known {
 		if !present[id] {
+			a.rates.set(e, 0)
 			delete(a.known, id)
 		}
 	}
