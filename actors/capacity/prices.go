@@ -43,18 +43,24 @@ func (a *Capacity) failure(of flow.Class) (f failure, full bool) {
 // onRoomChanged has turns tried again that may find room at an endpoint; zero = at any.
 func (a *Capacity) onRoomChanged(at messages.EndpointID) {
 	a.turn.changes(at)
+	for class := range a.full {
+		a.queues.Open(class)
+	}
 	clear(a.full)
 	if at == (messages.EndpointID{}) {
 		clear(a.prices.full)
-	} else {
-		delete(a.prices.full, flow.ClassAt(at))
+		a.queues.OpenAll()
+		return
 	}
+	delete(a.prices.full, flow.ClassAt(at))
+	a.queues.Open(flow.ClassAt(at))
 }
 
 // onPricesDue has the first request of each endpoint ask again.
 func (a *Capacity) onPricesDue() {
 	a.prices.timer = nil
 	clear(a.prices.full)
+	a.queues.OpenAll()
 }
 
 // clear forgets all, because none waits.

@@ -11,7 +11,7 @@ type band struct {
 	settings BandSettings
 	version  int // of Queues, as of which requests begin to wait here
 	ids
-	classes []*class // of which requests wait
+	classes classes
 	lengths
 	points
 	total  Total
@@ -32,13 +32,6 @@ type flow struct {
 	length
 }
 
-// class is the requests of a band that may use the same endpoints. Its lines are never empty.
-type class struct {
-	name    Class
-	heaps   [2]lines // of flows that have one request waiting, and of those that crowd
-	waiting int64    // requests
-}
-
 // line is the requests of one flow and one class.
 type line struct {
 	band  *band
@@ -50,10 +43,11 @@ type line struct {
 	point Point  // likewise, if the fairness is a Chooser
 	in    *lines // nil = it is new
 	place int    // in it
+	stale bool   // the flow's account has changed since rank was asked for
 }
 
 func newBand(priority int, s BandSettings, flows int) *band {
-	return &band{priority: priority, settings: s, ids: newIDs(flows)}
+	return &band{priority: priority, settings: s, ids: newIDs(flows), classes: newClasses()}
 }
 
 // line returns the line of a flow and a class, which may be new and empty.
@@ -63,26 +57,10 @@ func (b *band) line(f *flow, name Class) *line {
 			return l
 		}
 	}
-	l := &line{band: b, class: b.class(name), flow: f, queue: b.settings.Queue.New()}
+	_, boxed := b.settings.Fairness.(Chooser)
+	l := &line{band: b, class: b.classes.of(name, boxed), flow: f, queue: b.settings.Queue.New()}
 	f.lines = append(f.lines, l)
 	return l
-}
-
-// has reports whether requests of a class wait.
-func (b *band) has(name Class) bool {
-	return slices.ContainsFunc(b.classes, func(c *class) bool { return c.name == name })
-}
-
-func (b *band) class(name Class) *class {
-	for _, c := range b.classes {
-		if c.name == name {
-			return c
-		}
-	}
-	_, boxed := b.settings.Fairness.(Chooser)
-	c := &class{name: name, heaps: [2]lines{{boxed: boxed}, {boxed: boxed}}}
-	b.classes = append(b.classes, c)
-	return c
 }
 
 // enter puts an entry in its line.
@@ -129,7 +107,7 @@ func (b *band) leave(q *Queues, e *Entry) {
 		l.in.remove(l)
 		f.lines = without(f.lines, l)
 		if l.class.waiting == 0 {
-			b.classes = without(b.classes, l.class)
+			b.classes.remove(l.class)
 		}
 	}
 	switch {
@@ -166,6 +144,7 @@ func (c *class) settle(l *line) {
 		}
 		l.in = target
 		target.add(l)
+		l.band.classes.reopen(c)
 		return
 	}
 	target.fix(l)
@@ -184,6 +163,8 @@ func (l *line) seat() *int { return &l.place }
 // lines is a heap of lines. If the fairness is a Chooser it knows of each the point, and what the lines below it have.
 type lines struct {
 	heap   heap[*line]
+	place  int     // in classes.open; closed = it is not there
+	stale  []*line // those that became stale while it was closed
 	boxed  bool
 	points []Point // by place; if boxed
 	boxes  []box   // of each line with those below it; likewise
@@ -201,11 +182,16 @@ func (h *lines) add(l *line) {
 		h.points, h.boxes = append(h.points, Point{}), append(h.boxes, box{})
 	}
 	h.rebox(h.heap.add(l))
+	l.band.classes.changed(h)
 }
 
-func (h *lines) fix(l *line) { h.rebox(h.heap.fix(l)) }
+func (h *lines) fix(l *line) {
+	h.rebox(h.heap.fix(l))
+	l.band.classes.changed(h)
+}
 
 func (h *lines) remove(l *line) {
+	l.stale = false
 	changed := h.heap.remove(l)
 	last := len(h.heap)
 	if h.boxed {
@@ -213,6 +199,7 @@ func (h *lines) remove(l *line) {
 	}
 	h.rebox(changed)
 	h.rebox((last - 1) / 2)
+	l.band.classes.changed(h)
 }
 
 // ordered is what a heap holds. Each knows its place there.

@@ -228,6 +228,7 @@ func TestRoomThatCrowdsMayNotTake(t *testing.T) {
 	if want := []string{"b", "c"}; !slices.Equal(order, want) {
 		t.Fatalf("dispatched %v, want %v", order, want)
 	}
+	q.OpenAll()
 	e := q.Next(anyRoom)
 	if e == nil || e.Flow.Fairness != "greedy" || !e.Crowds() {
 		t.Fatalf("dispatched %+v, want one that crowds", e)

@@ -35,7 +35,7 @@ func (q *Queues) charge(b *band, f *flow, t Tokens) {
 		q.account(b, &f.account, t)
 		q.change(b, func() {
 			b.measure(q, f)
-			q.rerankAll(f)
+			q.recount(f)
 		})
 	}
 }

@@ -61,6 +61,34 @@ func BenchmarkPushNext(b *testing.B) {
 	}
 }
 
+// BenchmarkFullClasses dispatches a request whose endpoint has room again while 100 000 wait for so many full ones, and
+// has another one wait.
+func BenchmarkFullClasses(b *testing.B) {
+	for _, classes := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(classes), func(b *testing.B) {
+			q := flow.New(everywhere(band(fcfs, robin, flow.Limits{}), flow.Limits{}))
+			made := make([]*flow.Entry, 100_000)
+			for i := range made {
+				made[i] = &flow.Entry{
+					Request: messages.RequestID(i + 1), Class: flow.Class(i % classes),
+					Wait: flow.Wait{Arrived: start, Deadline: start},
+					Flow: messages.FlowKey{Fairness: fmt.Sprint("tenant-", i%97)},
+				}
+				q.Push(made[i])
+			}
+			roomy, i := flow.Class(0), 0
+			room := func(e *flow.Entry) bool { return e.Class == roomy }
+			b.ReportAllocs()
+			for b.Loop() {
+				i++
+				roomy = flow.Class(i % classes)
+				q.Open(roomy)
+				q.Push(q.Next(room))
+			}
+		})
+	}
+}
+
 // BenchmarkPushFull has a request wait that takes the place of another one, for the line is full, and dispatches one.
 func BenchmarkPushFull(b *testing.B) {
 	q := flow.New(everywhere(band(fcfs, robin, flow.Limits{}), flow.Limits{Requests: 100_000}))

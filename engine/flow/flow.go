@@ -115,7 +115,7 @@ func ClassAt(e messages.EndpointID) Class {
 // Each class without room costs a try when room changes, so a band tells so many apart. Requests of further ones share
 // a few, in which one without room may hold up others.
 const (
-	classes       = 2048
+	mostClasses   = 2048
 	sharedClasses = 16
 )
 

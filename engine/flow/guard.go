@@ -177,7 +177,7 @@ func (q *Queues) rebuild(b *band) {
 	b.shared.clear()
 	clear(b.sharing)
 	b.lengths = lengths{}
-	b.classes, b.total = nil, Total{}
+	b.classes, b.total = newClasses(), Total{}
 	for _, e := range q.All() {
 		if e.band == b {
 			e.Key = q.key(b, e)

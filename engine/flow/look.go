@@ -156,7 +156,7 @@ func (q *Queues) Classes(names []Class) []messages.ClassState {
 	for _, name := range slices.Sorted(slices.Values(names)) {
 		s := messages.ClassState{Class: uint64(name)}
 		for _, b := range q.bands {
-			b.add(&s)
+			q.add(b, &s)
 		}
 		states = append(states, s)
 	}
@@ -164,12 +164,15 @@ func (q *Queues) Classes(names []Class) []messages.ClassState {
 }
 
 // add adds what waits of a class.
-func (b *band) add(s *messages.ClassState) {
-	for _, c := range b.classes {
-		if uint64(c.name) != s.Class {
-			continue
-		}
-		s.Next = cmp.Or(s.Next, c.first(anyRoom).head.Request)
+func (q *Queues) add(b *band, s *messages.ClassState) {
+	if c := b.classes.named[Class(s.Class)]; c != nil {
+		q.change(b, func() {
+			q.freshen(&c.heaps[0])
+			q.freshen(&c.heaps[1])
+		})
+	}
+	if c := b.classes.named[Class(s.Class)]; c != nil { // a queue that panicked may have had it built again
+		s.Next = cmp.Or(s.Next, c.first().head.Request)
 		s.Waiting += c.waiting
 	}
 }

@@ -254,6 +254,7 @@ func (g *game) next(t *rapid.T) {
 		return full[e.Class].has(e.Flow.Priority, floored, g.model.crowds(e))
 	}
 	turn := g.model.turn(has)
+	g.queues.OpenAll()
 	got := g.queues.Next(func(e *flow.Entry) bool { return has(e, g.queues.Floored()) })
 	if !turn.allows(got) {
 		t.Fatalf("dispatched %s, want %s, of a least share: %v", show(got), show(turn.entry), turn.floored)

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"iter"
 	"math"
 	"time"
 )
@@ -8,12 +9,13 @@ import (
 // first returns the entry of a band that is dispatched next, of those whose class has room, and the line whose turn it
 // is, which by locality may be another one; nil = there is none.
 func (q *Queues) first(b *band, room func(*Entry) bool) (e *Entry, turn *line) {
+	q.freshenAll(b)
 	if chooser, ok := b.settings.Fairness.(Chooser); ok {
 		if l := q.chosen(b, chooser, room); l != nil {
 			return l.head, l
 		}
 	}
-	turn = b.next(room)
+	turn = q.next(b, room)
 	if turn == nil {
 		return nil, nil
 	}
@@ -39,18 +41,12 @@ func (q *Queues) chosen(b *band, chooser Chooser, room func(*Entry) bool) *line 
 	}
 	var few [8]*lines
 	open, all := few[:0], box{}
-	for _, c := range b.classes {
-		for i := range c.heaps {
-			h := &c.heaps[i]
-			if l := h.first(); l == nil || !h.boxed || !room(l.head) {
-				continue
-			}
-			if len(open) == 0 {
-				all = h.boxes[0]
-			}
-			all.widen(&h.boxes[0])
-			open = append(open, h)
+	for h := range q.roomy(b, room) {
+		if len(open) == 0 {
+			all = h.boxes[0]
 		}
+		all.widen(&h.boxes[0])
+		open = append(open, h)
 	}
 	if len(open) == 0 {
 		return nil
@@ -76,13 +72,10 @@ func scale(weight, apart float64) float64 {
 // repoint has the Chooser asked about all lines.
 func (q *Queues) repoint(b *band) {
 	b.until, b.stale = Forever, false
-	for _, c := range b.classes {
-		for i := range c.heaps {
-			h := &c.heaps[i]
-			for at := len(h.heap) - 1; at >= 0; at-- {
-				q.point(h.heap[at])
-				h.box(at)
-			}
+	for _, h := range b.classes.all(nil) {
+		for at := len(h.heap) - 1; at >= 0; at-- {
+			q.point(h.heap[at])
+			h.box(at)
 		}
 	}
 }
@@ -156,26 +149,43 @@ func (s *selection) search(h *lines) {
 }
 
 // next returns the line whose rank is the least, of those whose class has room; nil = there is none.
-func (b *band) next(room func(*Entry) bool) (first *line) {
-	for _, c := range b.classes {
-		if l := c.first(room); l != nil && (first == nil || l.before(first)) {
-			first = l
+func (q *Queues) next(b *band, room func(*Entry) bool) (first *line) {
+	if q.floored {
+		for h := range q.roomy(b, room) {
+			if l := h.first(); first == nil || l.before(first) {
+				first = l
+			}
 		}
+		return first
 	}
-	return first
+	for len(b.classes.open) > 0 {
+		if first = b.classes.open[0].first(); room(first.head) {
+			return first
+		}
+		b.classes.close(b.classes.open[0])
+	}
+	return nil
 }
 
-// first returns the line of a class that has room and whose rank is the least; nil = there is none.
-func (c *class) first(room func(*Entry) bool) (first *line) {
-	for i := range c.heaps {
-		if l := c.heaps[i].first(); l != nil && (first == nil || l.before(first)) && room(l.head) {
-			first = l
+// roomy ranges over the heaps of a band that have room. What is room for a least share alone closes none.
+func (q *Queues) roomy(b *band, room func(*Entry) bool) iter.Seq[*lines] {
+	return func(yield func(*lines) bool) {
+		q.asked = append(q.asked[:0], b.classes.open...)
+		if q.floored {
+			q.asked = b.classes.all(q.asked[:0])
+		}
+		for _, h := range q.asked {
+			switch {
+			case room(h.first().head):
+				if !yield(h) {
+					return
+				}
+			case !q.floored:
+				b.classes.close(h)
+			}
 		}
 	}
-	return first
 }
-
-func anyRoom(*Entry) bool { return true }
 
 // How many flows a decision by locality looks at, of all classes together, those whose turn is nearest; and how many
 // requests of each.
@@ -194,7 +204,7 @@ func (q *Queues) Locate(held func(*Entry) int) { q.held = held }
 func (q *Queues) nearest(b *band, room func(*Entry) bool, quantum int64) (found *Entry, turn *line) {
 	for done := false; !done; { // again, if a queue panicked
 		q.change(b, func() {
-			turn = b.next(room)
+			turn = q.next(b, room)
 			found = turn.head
 			if found.over < quantum {
 				found = q.search(b, room, found, turn.rank+quantum)
@@ -209,13 +219,8 @@ func (q *Queues) nearest(b *band, room func(*Entry) bool, quantum int64) (found 
 // than of that of the first.
 func (q *Queues) search(b *band, room func(*Entry) bool, first *Entry, most int64) *Entry {
 	found, blocks, near := first, q.held(first), nearest{most: most, next: q.near[:0]}
-	for _, c := range b.classes {
-		for i := range c.heaps {
-			if l := c.heaps[i].first(); l == nil || !room(l.head) {
-				continue
-			}
-			near.add(&c.heaps[i], 0)
-		}
+	for h := range q.roomy(b, room) {
+		near.add(h, 0)
 	}
 	for range nearFlows {
 		l := near.take()

@@ -22,7 +22,7 @@ type Queues struct {
 	limiting
 	floors
 	changes
-	locality
+	looks
 }
 
 // faults are what policies did wrong.
@@ -31,10 +31,11 @@ type faults struct {
 	panics  uint64
 }
 
-// locality is what serves to look at prompts.
-type locality struct {
-	held func(*Entry) int // as Locate has it; nil = locality does not matter
-	near []spot           // the buffer of search
+// looks is what serves to decide who is next.
+type looks struct {
+	held  func(*Entry) int // as Locate has it; nil = locality does not matter
+	near  []spot           // the buffer of search
+	asked []*lines         // the buffer of roomy
 }
 
 // changes are those of what waits, for others to follow.
@@ -132,7 +133,7 @@ func (q *Queues) Return(e *Entry) {
 // put enters a request that has a number.
 func (q *Queues) put(e *Entry) {
 	b := q.band(e.Flow.Priority)
-	if len(b.classes) >= classes && !b.has(e.Class) {
+	if len(b.classes.list) >= mostClasses && b.classes.named[e.Class] == nil {
 		e.Class %= sharedClasses
 	}
 	e.Key = q.key(b, e)
@@ -146,7 +147,8 @@ func (q *Queues) put(e *Entry) {
 // Next takes out the request that is dispatched next, of those whose class has room, and charges its flow for the
 // prompt; nil = there is none. Room is asked about one request of a class, for each band anew: a class that has no
 // room in one band must have none in lower ones. If there is none for a request that crowds, it is asked about one of
-// the class that does not.
+// the class that does not. A class without room is not asked about again in the band, but by a least share, until Open
+// names it, or other flows of it wait.
 func (q *Queues) Next(room func(*Entry) bool) *Entry {
 	q.settle()
 	owed := false
@@ -329,7 +331,7 @@ func (q *Queues) same(priority int) []*band {
 
 // rerank brings a line to where it belongs, after its head or its flow's account changed.
 func (q *Queues) rerank(l *line) {
-	l.head = l.queue.Head()
+	l.head, l.stale = l.queue.Head(), false
 	l.rank = q.rank(l.band, &l.flow.account, l.head)
 	q.point(l)
 	l.class.settle(l)

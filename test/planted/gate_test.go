@@ -91,9 +91,14 @@ var gate = map[string]contract{
 		is: "failed, full := failure{priority: 1 << 31}, len(a.full) > 0",
 	}, "actors/capacity", "Test"},
 	"a class stays full for ever": {fault{
-		file: "actors/capacity/prices.go", was: "a.turn.changes(at)\n\tclear(a.full)\n",
-		is: "a.turn.changes(at)\n",
+		file: "actors/capacity/prices.go", was: "\tclear(a.full)\n\tif at", is: "\tif at",
 	}, "actors/capacity", "Test"},
+	"a class that has room again is not looked at": {fault{
+		file: "actors/capacity/prices.go", was: "\ta.queues.Open(class)\n", is: "\t_ = class\n",
+	}, "actors/capacity", "Test"},
+	"a flow that was served keeps its turn in full classes": {fault{
+		file: "engine/flow/classes.go", was: "\t\t\tl.stale = true\n", is: "",
+	}, "engine/flow", "TestTurnsGoOnWhileAClassIsFull"},
 	"what waits for one endpoint is never asked again": {
 		fault{
 			file: "actors/capacity/prices.go",

@@ -36,7 +36,7 @@ var policies = map[string]contract{
 		file: "engine/flow/next.go", was: "(Chooser); ok {", is: "(Chooser); ok && false {",
 	}, "engine/flow", "TestQueuesAgreeWithModel"},
 	"a flow that has no room is chosen": {fault{
-		file: "engine/flow/next.go", was: "!h.boxed || !room(l.head)", is: "!h.boxed",
+		file: "engine/flow/next.go", was: "case room(h.first().head):", is: "case h != nil:",
 	}, "engine/flow", "TestQueuesAgreeWithModel"},
 	"a policy that says no number stays": {fault{
 		file: "engine/flow/guard.go", was: "p.X-p.X != 0 || p.Y-p.Y != 0", is: "false",
@@ -64,7 +64,7 @@ var policies = map[string]contract{
 		file: "engine/flow/next.go", was: "turn.rank+quantum)", is: "1<<62)",
 	}, "engine/flow", "TestLocalityKeeps"},
 	"locality looks at full classes": {fault{
-		file: "engine/flow/next.go", was: "l == nil || !room(l.head)", is: "l == nil",
+		file: "engine/flow/next.go", was: "case room(h.first().head):", is: "case h != nil:",
 	}, "engine/flow", "TestRequestsGo"},
 	"a place that was taken draws requests": {fault{
 		file: "actors/capacity/capacity.go", was: "\ta.places.taken(m.Endpoint)\n", is: "",
