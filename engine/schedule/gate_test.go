@@ -263,6 +263,27 @@ func TestOutliersHaveNoRoom(t *testing.T) {
 	}
 }
 
+// Where nothing keeps requests from endpoints, what they reach is known without a run.
+func TestReachOfAllNeedsNoRun(t *testing.T) {
+	s, scored := newScene(t, 3), 0
+	s.scorer("counts", 1, nil, func(*schedule.Input, []float32) { scored++ })
+	s.guarded(0)
+	reach := func() uint64 {
+		name, refused := s.scheduler.Reach(s.planned(), &s.req, s.snap, now)
+		if refused.Reason != messages.NoReason {
+			t.Errorf("a request is refused: %+v", refused)
+		}
+		return name
+	}
+	if all := reach(); scored > 0 || reach() != all {
+		t.Errorf("scored %d times, want 0, and one name", scored)
+	}
+	s.filter("none", func(*schedule.Input, []bool) {})
+	if reach(); scored != 1 {
+		t.Errorf("scored %d times with a filter, want once", scored)
+	}
+}
+
 // Requests for which filters keep the same endpoints have one name, whatever room there is.
 func TestReachIsWhatFiltersKeep(t *testing.T) {
 	s := newScene(t, 3)
