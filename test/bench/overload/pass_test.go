@@ -35,8 +35,8 @@ func (pages) FetchModels(messages.EndpointSpec, uint32, messages.Port[messages.S
 	return false
 }
 
-// open starts a picker over ten servers, which is closed when the benchmark ends.
-func open(b *testing.B, text string) *signalbox.Picker {
+// open starts a picker over so many servers, which is closed when the benchmark ends.
+func open(b *testing.B, text string, loops, servers int) *signalbox.Picker {
 	b.Helper()
 	cfg, err := config.Load([]byte(text), config.Settings{Destinations: 1, Stale: time.Second})
 	if err != nil {
@@ -45,7 +45,7 @@ func open(b *testing.B, text string) *signalbox.Picker {
 	cfg.Plan.Observe(unseen{})
 	long := 24 * time.Hour
 	p, err := signalbox.New(signalbox.Config{
-		Runtime: runtime.Config{Loops: 1}, Plan: cfg.Plan, Queueing: cfg.Queueing,
+		Runtime: runtime.Config{Loops: loops}, Plan: cfg.Plan, Queueing: cfg.Queueing,
 		Limits:  cycle.Limits{Queue: long, Pick: long, FirstToken: long, ResponseIdle: long, Logged: long},
 		Records: signalbox.Records{Entries: 64, Bytes: 1 << 20}, PoolName: "pool",
 	}, signalbox.World{
@@ -61,7 +61,7 @@ func open(b *testing.B, text string) *signalbox.Picker {
 		}
 	})
 	var specs []messages.EndpointSpec
-	for i := range 10 {
+	for i := range servers {
 		at := messages.Address(fmt.Sprintf("127.0.0.1:%d", i+1))
 		specs = append(specs, messages.EndpointSpec{Name: string(at), Namespace: "n", Address: at})
 	}
@@ -84,7 +84,7 @@ func BenchmarkPass(b *testing.B) {
 		{"concurrency", quiet + gate + "saturationDetector: {pluginRef: concurrency-detector}}\n"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			p, stream := open(b, c.text), &picked{}
+			p, stream := open(b, c.text, 1, 10), &picked{}
 			b.ReportAllocs()
 			for id := messages.RequestID(1); b.Loop(); id++ {
 				now := p.System().Now()
