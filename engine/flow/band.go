@@ -52,13 +52,12 @@ func newBand(priority int, s BandSettings, flows int) *band {
 
 // line returns the line of a flow and a class, which may be new and empty.
 func (b *band) line(f *flow, name Class) *line {
-	for _, l := range f.lines {
-		if l.class.name == name {
-			return l
-		}
-	}
 	_, boxed := b.settings.Fairness.(Chooser)
-	l := &line{band: b, class: b.classes.of(name, boxed), flow: f, queue: b.settings.Queue.New()}
+	c := b.classes.of(name, boxed)
+	if l := c.of(f); l != nil {
+		return l
+	}
+	l := &line{band: b, class: c, flow: f, queue: b.settings.Queue.New()}
 	f.lines = append(f.lines, l)
 	return l
 }

@@ -61,6 +61,26 @@ func (h *lines) before(other *lines) bool { return h.heap[0].before(other.heap[0
 
 func (h *lines) seat() *int { return &h.place }
 
+// of returns the line of a flow; nil = it has none. It looks where there are fewer lines, at the flow or at the class.
+func (c *class) of(f *flow) *line {
+	if len(f.lines) <= len(c.heaps[0].heap)+len(c.heaps[1].heap) {
+		for _, l := range f.lines {
+			if l.class == c {
+				return l
+			}
+		}
+		return nil
+	}
+	for i := range c.heaps {
+		for _, l := range c.heaps[i].heap {
+			if l.flow == f {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
 // first returns the line whose rank is the least.
 func (c *class) first() *line {
 	first, other := c.heaps[0].first(), c.heaps[1].first()
@@ -108,7 +128,7 @@ func (q *Queues) recount(f *flow) {
 	for _, l := range f.lines {
 		switch h := l.in; {
 		case h.place != closed:
-			q.rerank(l)
+			q.reaccount(l)
 		case !l.stale:
 			l.stale = true
 			if h.stale = append(h.stale, l); len(h.stale) > len(h.heap) { // some of them have left
@@ -122,7 +142,7 @@ func (q *Queues) recount(f *flow) {
 func (q *Queues) freshen(h *lines) {
 	for _, l := range h.stale {
 		if l.stale && l.in == h {
-			q.rerank(l)
+			q.reaccount(l)
 		}
 	}
 	clear(h.stale)

@@ -329,9 +329,15 @@ func (q *Queues) same(priority int) []*band {
 	return q.bands[from:to]
 }
 
-// rerank brings a line to where it belongs, after its head or its flow's account changed.
+// rerank brings a line to where it belongs, after its head changed.
 func (q *Queues) rerank(l *line) {
-	l.head, l.stale = l.queue.Head(), false
+	l.head = l.queue.Head()
+	q.reaccount(l)
+}
+
+// reaccount does so after the account of its flow changed.
+func (q *Queues) reaccount(l *line) {
+	l.stale = false
 	l.rank = q.rank(l.band, &l.flow.account, l.head)
 	q.point(l)
 	l.class.settle(l)
