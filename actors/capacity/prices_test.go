@@ -48,6 +48,24 @@ func TestRoomConcernsThoseThatWaitForIt(t *testing.T) {
 	s.turn(1)
 }
 
+// Requests that wait for any endpoint of their class are asked wherever there is room.
+func TestRoomAtOneEndpointConcernsAllClasses(t *testing.T) {
+	s := newScene(t, flow.Limits{})
+	for id := range messages.RequestID(2) {
+		s.asks(id+1, tenant("a"), uint64(id+1))
+	}
+	fail := func(id messages.RequestID) { s.actor.Tell(messages.TurnFailed{Request: id, Cycle: s.cycles[id]}) }
+	s.turn(1)
+	fail(1)
+	s.turn(2)
+	fail(2)
+	s.turn(0)
+	s.actor.Tell(messages.RoomChanged{Endpoint: place(1)})
+	s.turn(1)
+	fail(1)
+	s.turn(2)
+}
+
 // A request that waits for a full endpoint is asked again after a while, and may then wait for another one, or find
 // room there. Those behind it are asked too, until one stays.
 func TestPricesAreAskedAnew(t *testing.T) {
