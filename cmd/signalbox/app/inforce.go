@@ -218,24 +218,16 @@ func (f *inForce) build(s source) (c *configuration, err error) {
 	return f.compose(l, number, f.tree.picker.Prepare(number, l.Plan, l.Queueing, scraping)), nil
 }
 
-// take brings a text into force, unless it is what is in force. An error says why nothing changed. Its caller has mu.
-func (f *inForce) take(s source, restored uint64) error {
-	if f.tree.draining.Load() {
-		return admin.NotPossible("shutting down")
-	}
+// replace brings a text into force. An error says why nothing changed. Its caller has mu.
+func (f *inForce) replace(s source, restored uint64) error {
 	now := f.current.Load()
-	if bytes.Equal(s.text, now.source.text) {
-		f.accepted("unchanged")
-		return nil
-	}
 	c, err := f.build(s)
 	if err != nil {
-		return f.refused(err)
+		return err
 	}
 	c.restored = restored
 	f.bring(c)
 	f.previous = &previous{now.number, now.source}
-	f.accepted("changed")
 	f.tree.log.Info("configuration in force", zap.Uint64("number", c.number), zap.String("source", s.name),
 		zap.String("sha256", s.sum()), zap.Uint64("restored_from", restored))
 	c.warn(f.tree.log)
@@ -331,30 +323,48 @@ func (f *inForce) reload() error {
 	return f.takeRead(files.Text{Data: text, Err: err})
 }
 
-// takeRead takes what was read of the source. Its caller has mu.
+// takeRead brings what was read of the source into force, unless it is what is in force. It alone notes what is wrong
+// with the source and that it is well again. Its caller has mu.
 func (f *inForce) takeRead(text files.Text) error {
+	if f.tree.draining.Load() {
+		return errDraining
+	}
 	s := f.current.Load().source
 	f.read = text.Data
 	if text.Err != nil {
 		return f.refused(fmt.Errorf("--config-file: %w", text.Err))
 	}
+	if bytes.Equal(s.text, text.Data) {
+		f.accepted("unchanged")
+		return nil
+	}
 	s.text = text.Data
-	return f.take(s, 0)
+	if err := f.replace(s, 0); err != nil {
+		return f.refused(err)
+	}
+	f.accepted("changed")
+	return nil
 }
 
+const errDraining = admin.NotPossible("shutting down")
+
 // restore brings the configuration back that was in force before. Once it has, there is none before, so that a call
-// that is made twice does not bring back what the first one took out of force.
+// that is made twice does not bring back what the first one took out of force. It says nothing of the source: what is
+// wrong with that stays known until it is read and good.
 func (f *inForce) restore() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.tree.draining.Load() {
+		return errDraining
+	}
 	if f.previous == nil {
 		return admin.NotPossible("no configuration was in force before this one, or it was brought back already")
 	}
-	err := f.take(f.previous.source, f.previous.number)
-	if err == nil {
-		f.previous = nil
+	if err := f.replace(f.previous.source, f.previous.number); err != nil {
+		return err
 	}
-	return err
+	f.previous = nil
+	return nil
 }
 
 const (

@@ -139,6 +139,61 @@ func TestThePreviousConfigurationIsBroughtBackOnce(t *testing.T) {
 	}
 }
 
+// TestOnlyAGoodReadEndsAProblem brings another configuration into force while the file is bad: the next start would
+// still fail.
+func TestOnlyAGoodReadEndsAProblem(t *testing.T) {
+	file := configFile(t, pickingBy("a"))
+	tr, end := quietTree(t, io.Discard, "--config-file", file)
+	defer end()
+	f := tr.configuration
+	rewrite(t, file, pickingBy("b"))
+	if err := f.reload(); err != nil {
+		t.Fatal(err)
+	}
+	rewrite(t, file, badConfiguration)
+	_ = f.reload() // which has its own test
+	for _, step := range []struct {
+		name string
+		do   func() error
+		good float64
+	}{
+		{"a restore", f.restore, 0},
+		{"a second restore", func() error { _ = f.restore(); return nil }, 0},
+		{"other objectives", func() error { f.add(config.Additions{Objectives: map[string]int{"o": 1}}); return nil }, 0},
+		{"the bad file again", func() error { f.read = nil; _ = f.reload(); return nil }, 0},
+		{"a good file", func() error { rewrite(t, file, pickingBy("c")); return f.reload() }, 1},
+		{"a restore after a good file", f.restore, 1},
+	} {
+		if err := step.do(); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		gauge, problem, concern := testutil.ToFloat64(f.metrics.successful), f.view().Problem, f.concern()
+		if gauge != step.good || (problem == nil) != (step.good == 1) || (concern == "") != (step.good == 1) {
+			t.Errorf("after %s: gauge %v, problem %v, concern %q; want %v, and a problem only if 0", step.name, gauge,
+				problem, concern, step.good)
+		}
+	}
+}
+
+// A configuration from before that cannot be built any more is no problem of the file.
+func TestAFailedRestoreIsNoProblemOfTheFile(t *testing.T) {
+	file := configFile(t, pickingBy("a"))
+	tr, end := quietTree(t, io.Discard, "--config-file", file)
+	defer end()
+	f := tr.configuration
+	rewrite(t, file, pickingBy("b"))
+	if err := f.reload(); err != nil {
+		t.Fatal(err)
+	}
+	f.previous.source.text = []byte(badConfiguration)
+	if err := f.restore(); err == nil || f.view().Number != 2 {
+		t.Errorf("a restore of what is bad by now: %v, number %d; want an error, number 2", err, f.view().Number)
+	}
+	if c := f.concern(); c != "" || testutil.ToFloat64(f.metrics.successful) != 1 {
+		t.Errorf("the file is said to be bad: %q", c)
+	}
+}
+
 func TestWhatOnlyTheNextStartChangesIsNamed(t *testing.T) {
 	discovery := func(path string) string {
 		plugin := "- {type: file-discovery, parameters: {path: " + path + ", watchFile: true}}\n"
