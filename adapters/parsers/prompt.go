@@ -3,13 +3,9 @@ package parsers
 import (
 	"bytes"
 	"encoding/binary"
-	"slices"
 	"unicode/utf8"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
-	"github.com/signalbox-epp/signalbox/messages"
 )
 
 // Marks stand between the parts of a prompt in what is hashed, so that parts which are cut differently do not collide.
@@ -20,10 +16,6 @@ const (
 	markValue = 4 // behind a string, number or word
 )
 
-// mediaBytes is what an image, sound or file in a message stands for at most: 256 tokens. The bytes of its transport
-// say nothing about its tokens, and would push the text behind it out of the hashed part.
-const mediaBytes = 1024
-
 // mark writes p and a mark.
 func (r *reader) mark(m byte, p []byte) {
 	r.hasher.Write(p)
@@ -32,8 +24,8 @@ func (r *reader) mark(m byte, p []byte) {
 }
 
 // feed reads a value of any kind and hashes it: decoded, without white space, with its keys and marks. Bytes of
-// strings, numbers and words count as prompt. media says that a long string is an image, a sound or a file.
-func (r *reader) feed(media bool) bool {
+// strings, numbers and words count as prompt, and those of media as media.
+func (r *reader) feed() bool {
 	switch r.peek() {
 	case '{':
 		r.mark(markOpen, nil)
@@ -41,7 +33,7 @@ func (r *reader) feed(media bool) bool {
 	case '[':
 		r.mark(markOpen, nil)
 		for more := r.open(']'); more; more = r.next(']') {
-			if !r.feed(false) {
+			if !r.feed() {
 				return false
 			}
 		}
@@ -52,7 +44,7 @@ func (r *reader) feed(media bool) bool {
 		if !ok {
 			return false
 		}
-		r.feedString(raw, escaped, media)
+		r.feedString(raw, escaped)
 		return true
 	}
 	word, ok := r.scalar()
@@ -61,12 +53,12 @@ func (r *reader) feed(media bool) bool {
 	return ok
 }
 
-func (r *reader) feedString(raw []byte, escaped, media bool) {
-	if media && !r.asWritten {
+func (r *reader) feedString(raw []byte, escaped bool) {
+	if r.at == atMedium {
 		r.media++
 		r.addItem(raw, escaped)
 	}
-	if media && len(raw) > mediaBytes {
+	if r.at == atMedium && len(raw) > mediaBytes {
 		r.feedMedia(raw)
 	} else {
 		r.feedText(raw, escaped)
@@ -94,7 +86,7 @@ func (r *reader) feedMembers(opened bool) bool {
 				return false
 			}
 			if !r.isSystem || !bytes.HasPrefix(raw, billing) {
-				r.feedString(raw, escaped, false)
+				r.feedString(raw, escaped)
 			}
 		default:
 			if !opened {
@@ -119,21 +111,24 @@ func (r *reader) feedMember(key []byte) bool {
 	if r.wantsItems {
 		r.kind = r.kindBehind(key, r.kind)
 	}
-	before, marker := r.promptBytes, isMarker(key) // reading the value may overwrite key
+	before, around := r.promptBytes, r.at
+	isMarker, hasTexts := isMarker(key), !r.asWritten && string(key) == "content" // reading the value may overwrite key
 	if r.asWritten {
 		before += len(key)
 		r.promptBytes = before
 	}
-	if !r.asWritten && string(key) == "content" {
-		return r.feedTexts()
+	r.at = r.placeBehind(key)
+	var ok bool
+	if hasTexts {
+		ok = r.feedTexts()
+	} else {
+		ok = r.feed()
 	}
-	if !r.feed(isMedia(key)) {
-		return false
-	}
-	if marker && !r.asWritten {
+	r.at = around
+	if isMarker && !r.asWritten {
 		r.promptBytes = before
 	}
-	return true
+	return ok
 }
 
 // billing is what a text of Claude Code's system prompt begins with that is new with each request. Engines leave it
@@ -164,14 +159,14 @@ func (r *reader) isLeftOut(key []byte) bool {
 // feedTexts reads a text, or a list of texts and media. A text is hashed as a list of that text alone is.
 func (r *reader) feedTexts() bool {
 	if r.peek() != '[' {
-		return r.feed(false)
+		return r.feed()
 	}
 	for more := r.open(']'); more; more = r.next(']') {
 		var ok bool
 		if r.peek() == '{' {
 			ok = r.feedMembers(false)
 		} else {
-			ok = r.feed(false)
+			ok = r.feed()
 		}
 		if !ok {
 			return false
@@ -189,18 +184,19 @@ func (r *reader) turns() bool {
 		}
 		r.messageBegins(text{raw: user})
 		r.mark(markKey, contentKey)
-		r.feedString(raw, escaped, false)
+		r.feedString(raw, escaped)
 		r.mark(markClose, nil)
 		r.role = text{}
 		return true
 	}
+	defer func() { r.at = elsewhere }()
 	for more := r.open(']'); more; more = r.next(']') {
 		var ok bool
-		if r.peek() == '{' {
+		if r.at = inMessage; r.peek() == '{' {
 			r.messageBegins(r.roleAhead())
 			ok = r.feedMembers(true)
 		} else {
-			ok = r.feed(false)
+			ok = r.feed()
 		}
 		if !ok {
 			return false
@@ -251,43 +247,15 @@ func (r *reader) roleAhead() (role text) {
 func (r *reader) written(of blockindex.Part, key []byte) bool {
 	r.asWritten = true
 	if of != blockindex.History {
-		return r.feed(false)
+		return r.feed()
 	}
 	r.mark(markKey, key)
 	before, named := r.promptBytes, r.peek() != '['
-	ok := r.feed(false)
+	ok := r.feed()
 	if named {
 		r.promptBytes = before
 	}
 	return ok
-}
-
-// kindBehind returns of what kind the media are that stand in the value of a key, or, behind a type, beside it. If
-// neither says so, kind is what stands around them.
-func (r *reader) kindBehind(key []byte, kind messages.MediumKind) messages.MediumKind {
-	says := key
-	if string(key) == "type" || string(key) == "media_type" {
-		if r.peek() != '"' {
-			return kind
-		}
-		says = r.body[r.pos+1:]
-	}
-	says = bytes.TrimPrefix(says, []byte("input_"))
-	for _, of := range mediumWords {
-		if bytes.HasPrefix(says, []byte(of.word)) {
-			return of.kind
-		}
-	}
-	return kind
-}
-
-// mediumWords are what keys and types begin with that say what kind of medium they are of.
-var mediumWords = [...]struct {
-	word string
-	kind messages.MediumKind
-}{
-	{"image", messages.Image}, {"audio", messages.Audio}, {"video", messages.Video}, {"file", messages.File},
-	{"document", messages.File},
 }
 
 // hint looks at the value of a key of chat_template_kwargs, which is read next.
@@ -311,44 +279,6 @@ func (r *reader) hint(key []byte) {
 
 // isMarker reports whether the value of a key in a message says what stands beside it, and is no text itself.
 func isMarker(key []byte) bool { return string(key) == "role" || string(key) == "type" }
-
-// isMedia reports whether messages carry media under a key: image_url.url, input_audio.data, file.file_data.
-func isMedia(key []byte) bool {
-	switch string(key) {
-	case "url", "data", "file_data", "image_url":
-		return true
-	}
-	return false
-}
-
-// feedMedia hashes the fingerprint of the bytes, repeated, instead of the bytes.
-func (r *reader) feedMedia(raw []byte) {
-	sum := xxhash.Sum64(raw)
-	for i := 0; i < len(r.chunk); i += 8 {
-		binary.LittleEndian.PutUint64(r.chunk[i:], sum)
-	}
-	for range mediaBytes / len(r.chunk) {
-		r.hasher.Write(r.chunk[:])
-	}
-	r.promptBytes += mediaBytes
-}
-
-// maxItems is how many media of a request are told apart.
-const maxItems = 64
-
-// addItem adds a medium, by the hash of its text as it would be decoded, if it is wanted and new.
-func (r *reader) addItem(raw []byte, escaped bool) {
-	if !r.wantsItems || len(r.items) == maxItems {
-		return
-	}
-	sum := xxhash.Sum64(raw)
-	if escaped {
-		sum = xxhash.Sum64String(copyText(raw, true))
-	}
-	if !slices.ContainsFunc(r.items, func(m messages.Medium) bool { return m.Hash == sum }) {
-		r.items = append(r.items, messages.Medium{Hash: sum, Kind: r.kind})
-	}
-}
 
 // feedText hashes a string of the body, decoded. Bytes that are not UTF-8 are hashed as they are.
 func (r *reader) feedText(raw []byte, escaped bool) {

@@ -22,6 +22,7 @@ type reader struct {
 	bytesOf     [blockindex.Parts]int // those of each part
 	keySums     [len(keys)]uint64     // what each key says; 0 = nothing
 	media       int                   // images, sounds and files in the messages
+	at          place                 // of what is read, in the messages
 	hints       messages.OutputHints
 	wantsItems  bool
 	items       []messages.Medium   // the media, each once, at most maxItems; only with wantsItems
@@ -293,7 +294,7 @@ func (r *reader) keyed(name []byte) (uint64, bool) {
 	}
 	r.hasher.BeginKey()
 	r.mark(markKey, name)
-	if !r.feed(false) {
+	if !r.feed() {
 		return 0, false
 	}
 	return r.hasher.EndKey(), true
