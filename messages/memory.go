@@ -20,8 +20,9 @@ type MemoryStarted struct{}
 //	To:    memory
 //	Reply: none
 type PickKept struct {
-	Request RequestID
-	Kept    List[Kept] // at least one
+	Request       RequestID
+	Configuration uint64     // under which the request runs
+	Kept          List[Kept] // at least one
 }
 
 // Kept is what one plugin keeps: an entry of a table, in the place of an older one with the same key, or what changes
@@ -60,7 +61,7 @@ type FirstTokenSpan struct {
 	Least        int           // fewer say nothing
 	Low, Typical int           // percentiles
 	Bucket       time.Duration // each has one least time
-	Buckets      int           // those with the least times count
+	Buckets      int           // the newest count
 }
 
 // MemoryTable is a table of the memory actor.

@@ -279,7 +279,9 @@ func (c *Cycle) onPicked(ctx runtime.Context[messages.CycleMsg], out *schedule.O
 // keep tells what plugins keep of the pick for later requests. If the message is lost, later requests do without.
 func (c *Cycle) keep(ctx runtime.Context[messages.CycleMsg], kept messages.List[messages.Kept]) {
 	if kept.Len() > 0 && !c.check {
-		tell[messages.MemoryMsg](c, ctx, c.deps.Memory, toMemory, messages.PickKept{Request: c.req.ID, Kept: kept})
+		tell[messages.MemoryMsg](c, ctx, c.deps.Memory, toMemory, messages.PickKept{
+			Request: c.req.ID, Configuration: c.rec.Configuration, Kept: kept,
+		})
 	}
 }
 

@@ -28,7 +28,7 @@ func (a *Memory) Receive(ctx runtime.Context[messages.MemoryMsg], m messages.Mem
 		a.tables.Reset()
 	case messages.PickKept:
 		for _, kept := range m.Kept.All() {
-			a.tables.Keep(kept, ctx.Now())
+			a.tables.Keep(kept, m.Configuration, ctx.Now())
 		}
 	}
 	a.metrics.show(a.tables)

@@ -51,7 +51,7 @@ func (f FirstTokens) Keep(n *Notes, at messages.EndpointID, first messages.First
 // FirstTokenSum sums up the times to first tokens of an endpoint. It never changes. Times are in seconds; NaN = too few
 // are known.
 type FirstTokenSum struct {
-	Floor                        float64 // a low percentile of the least times of buckets
+	Floor                        float64 // a low percentile of the least times of the newest buckets
 	Low, Typical                 float64 // percentiles of recent ones
 	LowInflight, TypicalInflight float64 // means of the requests in flight at picks whose time is near those
 	Recent                       int     // how many those are of
@@ -70,7 +70,9 @@ type firsts struct {
 	count  int
 	sorted *[]first  // room for the recent ones by their time, which all endpoints share
 	begun  time.Time // of the bucket in hand
-	floors []float64 // the least times of buckets before, rising
+	floors []float64 // the least times of buckets before, the newest last
+	floor  float64   // a low percentile of floors, if there are any
+	over   messages.FirstTokenSpan
 }
 
 // first is one time to a first token.
@@ -91,26 +93,28 @@ func (f *firsts) add(now time.Time, t *messages.FirstToken) {
 	if f.begun.IsZero() {
 		f.begun = now
 	}
-	if now.Sub(f.begun) >= t.Over.Bucket {
-		f.closeBucket(&t.Over)
+	if now.Sub(f.begun) >= f.over.Bucket {
+		f.closeBucket()
 		f.begun = now
 	}
 	f.ring[f.count%len(f.ring)] = first{now, t.Took.Seconds(), float64(t.Inflight)}
 	f.count++
-	f.sumUp(now, &t.Over)
+	f.sumUp(now, &f.over)
 }
 
-// closeBucket keeps the least time of the bucket in hand. If there are too many, the largest goes: one slow bucket says
-// nothing of what the endpoint needs at least.
-func (f *firsts) closeBucket(over *messages.FirstTokenSpan) {
+// closeBucket keeps the least time of the bucket in hand. If there are too many, the oldest goes, so that the floor
+// follows an endpoint that has become slower: one slow bucket does not move a low percentile of many.
+func (f *firsts) closeBucket() {
 	own := f.since(f.begun)
 	if len(own) == 0 {
 		return
 	}
-	least := own[rank(floorPercentile, len(own))].seconds
-	at, _ := slices.BinarySearch(f.floors, least)
-	f.floors = slices.Insert(f.floors, at, least)
-	f.floors = f.floors[:min(len(f.floors), over.Buckets)]
+	f.floors = append(f.floors, own[rank(floorPercentile, len(own))].seconds)
+	if more := len(f.floors) - f.over.Buckets; more > 0 {
+		f.floors = slices.Delete(f.floors, 0, more)
+	}
+	rising := slices.Sorted(slices.Values(f.floors))
+	f.floor = rising[rank(floorPercentile, len(rising))]
 }
 
 // since returns the times from a moment on, rising. They are valid until the next call.
@@ -147,7 +151,7 @@ func (f *firsts) sumUp(now time.Time, over *messages.FirstTokenSpan) {
 	switch {
 	case f.count < over.Least:
 	case len(f.floors) > 0:
-		sum.Floor = f.floors[rank(floorPercentile, len(f.floors))]
+		sum.Floor = f.floor
 	default:
 		sum.Floor = recent[rank(floorPercentile, len(recent))].seconds
 	}
@@ -164,9 +168,9 @@ func near(sorted []first, percentile int) (seconds, inflight float64) {
 }
 
 // keepFirst enters a time to a first token.
-func (m *Tables) keepFirst(k *messages.Kept, now time.Time) {
+func (m *Tables) keepFirst(k *messages.Kept, configuration uint64, now time.Time) {
 	most := k.First.Over.Most
-	at := m.firsts.take(place{k.Owner, k.Endpoint}, most, func() *firsts {
+	at := m.firsts.take(place{k.Owner, k.Endpoint}, most, configuration, func() *firsts {
 		return &firsts{ring: make([]first, most), sorted: &m.sorted}
 	})
 	if at == nil {
@@ -175,6 +179,9 @@ func (m *Tables) keepFirst(k *messages.Kept, now time.Time) {
 	if at.entries == 0 {
 		at.entries = 1
 		m.firsts.stats.Entries++
+	}
+	if configuration >= at.of {
+		at.has.over = k.First.Over
 	}
 	at.has.add(now, &k.First)
 }

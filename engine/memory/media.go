@@ -86,9 +86,9 @@ func (i *items) put(key uint64) (before uint64) {
 }
 
 // keepMedia enters an item.
-func (m *Tables) keepMedia(k *messages.Kept) {
+func (m *Tables) keepMedia(k *messages.Kept, configuration uint64) {
 	size := buckets(k.Most) * ways
-	at := m.media.take(place{k.Owner, k.Endpoint}, size, func() *items { return newItems(k.Most) })
+	at := m.media.take(place{k.Owner, k.Endpoint}, size, configuration, func() *items { return newItems(k.Most) })
 	if at == nil {
 		return
 	}

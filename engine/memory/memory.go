@@ -38,8 +38,9 @@ func NewTables() *Tables {
 	return m
 }
 
-// Keep enters what a plugin keeps.
-func (m *Tables) Keep(k messages.Kept, now time.Time) {
+// Keep enters what a plugin keeps of a request that runs under a configuration. Of several the newest decides how much
+// is kept of an endpoint: requests of one before run on beside it for a while.
+func (m *Tables) Keep(k messages.Kept, configuration uint64, now time.Time) {
 	var until time.Time
 	if k.For > 0 {
 		until = now.Add(k.For)
@@ -52,9 +53,9 @@ func (m *Tables) Keep(k messages.Kept, now time.Time) {
 	case messages.TurnTable:
 		m.keepTurn(&k, until, now)
 	case messages.MediaTable:
-		m.keepMedia(&k)
+		m.keepMedia(&k, configuration)
 	case messages.FirstTokenTable:
-		m.keepFirst(&k, now)
+		m.keepFirst(&k, configuration, now)
 	}
 }
 

@@ -26,7 +26,7 @@ func keep(m *Tables, now time.Time, note func(*Notes)) {
 	var n Notes
 	note(&n)
 	for _, k := range n.Take().All() {
-		m.Keep(k, now)
+		m.Keep(k, 1, now)
 	}
 }
 

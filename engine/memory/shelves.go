@@ -32,6 +32,7 @@ type shelf[T any] struct {
 	// The writer alone uses what follows.
 
 	size    int    // of has
+	of      uint64 // the newest configuration that has used it
 	entries int    // in has
 	last    uint64 // as shelves.uses was
 }
@@ -49,16 +50,16 @@ func (s *shelves[T]) of(owner uint64, endpoint messages.EndpointID) *T {
 }
 
 // take returns the shelf of a place, and adds it if there is none: older incarnations of the endpoint make way for it,
-// and so do the least recently used ones if all are too large together. fresh makes what it has. nil = a newer
-// incarnation has a shelf.
-func (s *shelves[T]) take(at place, size int, fresh func() *T) *shelf[T] {
+// and so do the least recently used ones if all are too large together. One of another size makes way for that of a
+// newer configuration. fresh makes what it has. nil = a newer incarnation has a shelf.
+func (s *shelves[T]) take(at place, size int, configuration uint64, fresh func() *T) *shelf[T] {
 	var now map[place]*shelf[T]
 	if all := s.all.Load(); all != nil {
 		now = *all
 	}
 	s.uses++
-	if old := now[at]; old != nil && old.size == size {
-		old.last = s.uses
+	if old := now[at]; old != nil && (old.size == size || configuration < old.of) {
+		old.last, old.of = s.uses, max(old.of, configuration)
 		return old
 	}
 	next := make(map[place]*shelf[T], len(now)+1)
@@ -81,7 +82,7 @@ func (s *shelves[T]) take(at place, size int, fresh func() *T) *shelf[T] {
 		}
 		s.drop(next, oldest)
 	}
-	added := &shelf[T]{has: fresh(), size: size, last: s.uses}
+	added := &shelf[T]{has: fresh(), size: size, of: configuration, last: s.uses}
 	next[at] = added
 	s.size += size
 	s.all.Store(&next)

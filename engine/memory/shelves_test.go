@@ -79,6 +79,59 @@ func TestShelvesAreBounded(t *testing.T) {
 	}
 }
 
+// While requests of the configuration before run beside those of the newest, neither drops what the other keeps, and the
+// newest says how much is kept and how it is summed up.
+func TestShelvesAreOfTheNewestConfiguration(t *testing.T) {
+	m, f, x := NewTables(), NewFirstTokens(reader("a")), NewMedia(reader("a"))
+	before, now := span, span
+	now.Most, now.Low = 6, 50
+	for i, configuration := range []uint64{1, 2, 1, 2, 1, 3, 2} {
+		over, most := before, 8
+		if configuration > 1 {
+			over, most = now, 16
+		}
+		var n Notes
+		f.Keep(&n, one, messages.FirstToken{Took: time.Second, Over: over})
+		x.Keep(&n, one, uint64(i+1), most)
+		for _, k := range n.list {
+			m.Keep(k, configuration, start)
+		}
+	}
+	sum, _ := f.Of(m.At(start), one)
+	if sum.Recent != 6 || sum.over != now {
+		t.Errorf("%d times over %+v, want all 6 since the second configuration over its span", sum.Recent, sum.over)
+	}
+	for item := range uint64(6) {
+		if !x.Of(m.At(start), one).Has(item + 2) {
+			t.Errorf("item %d of 2 to 7 is gone", item+2)
+		}
+	}
+	if a, b := m.firsts.size, m.media.size; a != 6 || b != 16 {
+		t.Errorf("sizes %d and %d, want 6 and 16", a, b)
+	}
+}
+
+// The floor follows an endpoint that has become slower or faster, once as many buckets were so as count; one slow
+// bucket does not move it.
+func TestFloorFollowsTheEndpoint(t *testing.T) {
+	m, f := NewTables(), NewFirstTokens(reader("a"))
+	over := span
+	over.Buckets = 3
+	for i, c := range []struct{ took, want float64 }{
+		{1, 1}, {1, 1}, {5, 1}, {1, 1}, // minutes, of which the last is not over
+		{4, 1}, {4, 1}, {4, 1}, {4, 4}, {4, 4},
+		{2, 4}, {2, 2},
+	} {
+		at := start.Add(time.Duration(i) * over.Bucket)
+		keep(m, at, func(n *Notes) {
+			f.Keep(n, one, messages.FirstToken{Took: time.Duration(c.took * float64(time.Second)), Over: over})
+		})
+		if sum, _ := f.Of(m.At(at), one); sum.Floor != c.want {
+			t.Errorf("after minute %d, of %v s, the floor is %v, want %v", i, c.took, sum.Floor, c.want)
+		}
+	}
+}
+
 func TestMedia(t *testing.T) {
 	m, x := NewTables(), NewMedia(reader("a"))
 	send := func(to messages.EndpointID, items ...uint64) {

@@ -40,8 +40,8 @@ type LatencyObserver struct {
 	// BucketDuration is the time of which the 10th percentile is one measure of the floor; more than 0, at most
 	// maxObservationAge.
 	BucketDuration time.Duration `json:"bucketDuration"`
-	// BucketHistorySize is how many of these measures count, those that are least; the floor is the 10th percentile of
-	// them; 2 to 10000.
+	// BucketHistorySize is how many of these measures count, the newest; the floor is the 10th percentile of them; 2 to
+	// 10000.
 	BucketHistorySize int `json:"bucketHistorySize"`
 	// InFlightLoadProducerName names the inflight-load-producer that counts; empty = the only one.
 	InFlightLoadProducerName string `json:"inFlightLoadProducerName" names:"inflight-load-producer"`

@@ -81,14 +81,14 @@ func (Deaf) ShadowPicked(string, bool)         {}
 // First tells the plugin that the first token of a request came from its pick, after a time.
 func (s *Series) First(out *schedule.Outcome, took time.Duration) {
 	for _, kept := range s.scheduler.FirstToken(s.plan, out.Ranked[0].ID, took, out.Values).All() {
-		s.Tables.Keep(kept, s.Now)
+		s.Tables.Keep(kept, 1, s.Now)
 	}
 }
 
 // End tells the plugin how a request ended.
 func (s *Series) End(req *messages.Request, out *schedule.Outcome, record *messages.Record) {
 	for _, kept := range s.scheduler.End(s.plan, req, record, out.Values).All() {
-		s.Tables.Keep(kept, s.Now)
+		s.Tables.Keep(kept, 1, s.Now)
 	}
 }
 
@@ -122,7 +122,7 @@ func (s *Series) Pick(req *messages.Request, all ...Endpoint) schedule.Outcome {
 		s.Fatalf("%v: %s", out.Reason, out.Detail)
 	}
 	for _, kept := range out.Kept.All() {
-		s.Tables.Keep(kept, s.Now)
+		s.Tables.Keep(kept, 1, s.Now)
 	}
 	return out
 }
