@@ -72,12 +72,12 @@ type Further struct {
 	// has its own.
 	URL, File string
 	Pushed    bool
-	Objects   bool          // Tell brings it
+	Objects   string        // of which kind objects are that Tell brings; "" = none
 	Every     time.Duration // the time for which all endpoints share what was read of URL or File
 }
 
 // shared reports whether it is one page for the whole pool.
-func (p *Further) shared() bool { return p.URL != "" || p.File != "" || p.Pushed || p.Objects }
+func (p *Further) shared() bool { return p.URL != "" || p.File != "" || p.Pushed || p.Objects != "" }
 
 func (p Further) equal(other Further) bool {
 	return p.Source == other.Source && p.Document == other.Document && p.Page == other.Page &&
@@ -390,7 +390,7 @@ func (f *Fetcher) further(of messages.EndpointSpec, source string, number uint32
 	var err error
 	if p.shared() {
 		var s sharedReading
-		if p.Pushed || p.Objects {
+		if p.Pushed || p.Objects != "" {
 			s, err = at.newest(p, began)
 		} else {
 			s, err = f.sharedDocument(p, at)

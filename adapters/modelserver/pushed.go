@@ -16,8 +16,8 @@ import (
 type pushed struct {
 	contents
 	at, until time.Time // of one that has objects, zero
-	objects   bool
-	err       error // why there is none; nil = there is one
+	objects   string    // of which kind, as Further has it; "" = it was pushed
+	err       error     // why there is none; nil = there is one
 }
 
 // ErrNotPushed is an error of Push: no source of this name waits for a document.
@@ -63,16 +63,18 @@ func (f *Fetcher) Push(source string, text []byte, ttl time.Duration) (values ma
 	return values, nil
 }
 
-// Tell brings the document of a source that has objects into force, or says why there is none. The document must not
-// change any more.
+// Tell brings the document of a source that has objects into force, or says why there is none, which counts while none
+// was told of their kind. The document must not change any more.
 func (f *Fetcher) Tell(source string, text []byte, err error) {
 	p, at, ok := f.pages.Load().source(source)
-	if !ok || !p.Objects {
+	if !ok || p.Objects == "" {
 		return // the configuration does not have it any more
 	}
-	d := &pushed{objects: true, err: err}
+	d := &pushed{objects: p.Objects, err: err}
 	if err == nil {
 		d.contents, d.err = document(text, p.Extract)
+	} else if before := at.pushed.Load(); before != nil && before.objects == p.Objects && before.err == nil {
+		return
 	}
 	at.pushed.Store(d)
 }
@@ -80,9 +82,9 @@ func (f *Fetcher) Tell(source string, text []byte, err error) {
 // newest returns the document of a source that was pushed or told last. One that was told is as it is now.
 func (at *place) newest(p *Further, now time.Time) (sharedReading, error) {
 	d := at.pushed.Load()
-	if p.Objects {
+	if p.Objects != "" {
 		switch {
-		case d == nil || !d.objects:
+		case d == nil || d.objects != p.Objects:
 			return sharedReading{at: now, other: true}, errors.New("the objects are not known yet")
 		case d.err != nil:
 			return sharedReading{at: now, other: true}, d.err
@@ -90,7 +92,7 @@ func (at *place) newest(p *Further, now time.Time) (sharedReading, error) {
 		return sharedReading{contents: d.contents, at: now, other: true}, nil
 	}
 	switch {
-	case d == nil || d.objects:
+	case d == nil || d.objects != "":
 		return sharedReading{at: now, other: true}, errors.New("nothing was pushed yet")
 	case !now.Before(d.until):
 		return sharedReading{at: now, other: true}, errors.New("what was pushed last has expired")

@@ -12,7 +12,7 @@ import (
 func TestTell(t *testing.T) {
 	s := newScene(t, Config{}, say(""))
 	s.fetcher.Tell("hints", []byte(`{"a": {"cost": 9}}`), nil) // nothing of this name wants it
-	s.fetcher.Read(hints(Further{Objects: true}))
+	s.fetcher.Read(hints(Further{Objects: "Hint"}))
 	if m := s.ask("a"); m.Failure != "the objects are not known yet" || !m.Shared {
 		t.Errorf("got %+v, want that nothing is known", m)
 	}
@@ -28,6 +28,18 @@ func TestTell(t *testing.T) {
 		if m := s.ask(name); m.Failure != "" || m.Reading.Numbers.Len() != 0 {
 			t.Errorf("%s: got %+v, want no value and no failure", name, m)
 		}
+	}
+	s.fetcher.Tell("hints", nil, errors.New("too large"))
+	if m := s.ask("a"); cost(m) != 3 || m.Failure != "" {
+		t.Errorf("got %+v, want what was told before", m)
+	}
+	s.fetcher.Read(hints(Further{Objects: "Rack"}))
+	if m := s.ask("a"); m.Failure != "the objects are not known yet" {
+		t.Errorf("got %+v, want none of the objects of another kind", m)
+	}
+	s.fetcher.Tell("hints", nil, errors.New("forbidden"))
+	if m := s.ask("a"); m.Failure != "forbidden" {
+		t.Errorf("got %+v, want why none of this kind is known", m)
 	}
 	if _, err := s.fetcher.Push("hints", []byte(`{}`), time.Minute); !errors.Is(err, ErrNotPushed) {
 		t.Errorf("it is pushed: %v", err)

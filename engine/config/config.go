@@ -4,6 +4,7 @@
 package config
 
 import (
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -136,6 +137,14 @@ func NoCluster(by string) string {
 
 // ObjectKind is a kind of objects of Kubernetes. The zero ObjectKind is none.
 type ObjectKind struct{ Group, Version, Kind string }
+
+// String returns the kind as messages have it; "" = none.
+func (k ObjectKind) String() string {
+	if k == (ObjectKind{}) {
+		return ""
+	}
+	return strings.Join([]string{k.Kind, k.Version, k.Group}, ".")
+}
 
 // Extraction is an attribute that an extractor takes from a metrics page.
 type Extraction struct {

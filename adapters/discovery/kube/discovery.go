@@ -37,7 +37,7 @@ type Config struct {
 	// Deprecated, if not nil, is told of what should be written otherwise, of each object once. It must not block.
 	Deprecated func(string)
 
-	extras  func(Extras)              // nil = nobody asks for them
+	extras  func(Extras) bool         // nil = nobody asks for them
 	objects func(Kind, []byte, error) // nil = nobody asks for them
 }
 
@@ -48,7 +48,7 @@ type Pool struct{ Name, Group string }
 const DefaultGroup = "inference.networking.k8s.io"
 
 // Discovery tells a pool the pods that an InferencePool or a selector selects. All fields but cfg, client, missing,
-// concern, metrics and life belong to the goroutine of Run.
+// concern, extrasTold, metrics and life belong to the goroutine of Run.
 type Discovery struct {
 	cfg     Config
 	client  *client
@@ -59,8 +59,11 @@ type Discovery struct {
 	problems problems
 	missing  atomic.Pointer[string] // what is not known yet; "" = nothing
 	concern  atomic.Pointer[string] // what is wrong with what endpoints come from; "" = nothing
-	metrics  *metrics
-	life     *discovery.Life
+	// extrasTold is whether the objectives and rewrites that there were at the start were told, as far as they can be
+	// listed.
+	extrasTold atomic.Bool
+	metrics    *metrics
+	life       *discovery.Life
 }
 
 // Open checks a configuration. It asks the API server nothing, which may come later than this process.
@@ -85,10 +88,14 @@ func Open(cfg Config) (*Discovery, error) {
 // Collectors returns the metrics of the discovery.
 func (d *Discovery) Collectors() []prometheus.Collector { return d.metrics.collectors() }
 
-// Known returns what is not known yet; nil = the pool is there, its pods were listed, and the pool actor was told.
+// Known returns what is not known yet; nil = the pool is there, its pods were listed, and the pool actor was told, as
+// were objectives and rewrites to whom they are of use.
 func (d *Discovery) Known() error {
 	if text := *d.missing.Load(); text != "" {
 		return errors.New(text)
+	}
+	if d.cfg.extras != nil && !d.extrasTold.Load() {
+		return errors.New("objectives and rewrites of namespace " + d.cfg.Namespace + " are not known yet")
 	}
 	return nil
 }
@@ -196,6 +203,7 @@ func (d *Discovery) begin(ctx context.Context) {
 		d.beside(ctx, "writing the cache", d.writeCaches)
 	}
 	if d.cfg.Pool.Name == "" {
+		d.extrasTold.Store(true)
 		d.selectPods(ctx)
 		return
 	}
@@ -224,6 +232,9 @@ func (d *Discovery) take(ctx context.Context, w event) {
 	case w.kind == failed:
 		d.problems.note(about, w.follower.source.of, fmt.Errorf("%w; endpoints that stay in force: %d", w.err,
 			len(d.out.set)))
+		if view != nil {
+			d.extraFailed(view, w.err)
+		}
 	case w.kind == answered:
 		d.problems.end(about)
 		if w.verb == "watch" { // which begins once what was listed is taken
@@ -242,7 +253,8 @@ func (d *Discovery) take(ctx context.Context, w event) {
 func (d *Discovery) noteMissing() {
 	text := ""
 	switch pool := fmt.Sprintf("InferencePool %s/%s", d.cfg.Namespace, d.cfg.Pool.Name); {
-	case d.out.cached: // what the cache says holds for now
+	case d.out.cached: // what the cache says holds for now, without objectives and rewrites
+		d.extrasTold.Store(true)
 	case !d.pool.known:
 		text = pool + " is not known yet"
 	case !d.pool.there:

@@ -220,7 +220,7 @@ func TestRightsThatAreMissingAtTheStart(t *testing.T) {
 	s.put(poolsPath, "llama", poolOf("vllm", 8000))
 	s.put(podsPath, "a", podAt("1", "10.0.0.1"))
 	s.fake.refuse(http.StatusForbidden)
-	s.TellExtras(func(Extras) {})
+	s.TellExtras(func(Extras) bool { return true })
 	s.run()
 	for _, group := range extraGroups { // what is missing beside is not what readiness waits for
 		for _, k := range extraKinds {

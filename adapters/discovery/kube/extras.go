@@ -3,17 +3,13 @@ package kube
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -44,16 +40,6 @@ const (
 	modelRewrites
 )
 
-// extra is what one object says: an objective has a priority, a rewrite has rules.
-type extra struct {
-	named    bool            // it names our pool, and is for it whatever labels that has
-	selector labels.Selector // of pools; nil = none
-	created  time.Time
-	priority int
-	rules    []rewrites.Rule
-	wrong    error // what of it is invalid; nil = nothing
-}
-
 // extraView is what is known of a resource of a group. Objects that can be of other pools alone are left out.
 type extraView struct {
 	of      resource
@@ -63,6 +49,7 @@ type extraView struct {
 	invalid map[string]*extra
 	missing time.Time // since when the resource is not defined; zero = it is, or nothing is known of it
 	awaited bool      // nothing follows it: it is not installed, and the look of its group finds when it is
+	passed  bool      // readiness does not wait for it, for it cannot be listed
 }
 
 // undefinedFor is how long objects stay in force whose resource is not defined any more: an API server that has only
@@ -74,21 +61,36 @@ type extraViews struct {
 	views [len(extraKinds)][len(extraGroups)]*extraView
 	by    map[*follower]*extraView
 	looks [len(extraGroups)]groupLook
-	told  Extras
-	next  chan Extras                      // what is to be told; the newest counts
+	told  *extrasTelling                   // nil = nothing was, or what was may be lost
+	next  chan extrasTelling               // what is to be told; the newest counts
 	said  [len(extraKinds)]map[string]bool // the deprecations that were said, of objects that are there
+	began time.Time                        // since when they are followed
 }
 
-// TellExtras has objectives and rewrites told to a function, whenever they change. It is called one at a time, not on
-// the goroutine of Run, and may block. It must be set before Run.
-func (d *Discovery) TellExtras(to func(Extras)) { d.cfg.extras = to }
+// extrasTelling is what is told, and whether that is all that there is.
+type extrasTelling struct {
+	Extras
+	whole bool
+}
+
+const (
+	// extrasPatience is how long readiness waits for objectives and rewrites whose lists fail.
+	extrasPatience = 10 * time.Second
+	// tellExtrasAgain is how soon what was not taken is told again.
+	tellExtrasAgain = time.Second
+)
+
+// TellExtras has objectives and rewrites told to a function, whenever they change, and again until it reports that it
+// has taken them. It is called one at a time, not on the goroutine of Run, and may block. It must be set before Run.
+func (d *Discovery) TellExtras(to func(Extras) (taken bool)) { d.cfg.extras = to }
 
 // followExtras begins to follow the objects beside the pool.
 func (d *Discovery) followExtras(ctx context.Context) {
 	if d.cfg.extras == nil || d.cfg.Pool.Name == "" {
 		return
 	}
-	d.extras.by, d.extras.next = map[*follower]*extraView{}, make(chan Extras, 1)
+	d.extras.by, d.extras.next = map[*follower]*extraView{}, make(chan extrasTelling, 1)
+	d.extras.told, d.extras.began = nil, time.Now()
 	for kind, k := range extraKinds {
 		d.extras.said[kind] = map[string]bool{}
 		for i, group := range extraGroups {
@@ -101,17 +103,36 @@ func (d *Discovery) followExtras(ctx context.Context) {
 			d.followExtra(ctx, view)
 		}
 	}
-	next := d.extras.next
-	d.beside(ctx, "telling objectives and rewrites", func(ctx context.Context) {
-		for {
-			select {
-			case e := <-next:
-				d.cfg.extras(e)
-			case <-ctx.Done():
-				return
-			}
+	t := &extrasTeller{next: d.extras.next}
+	d.beside(ctx, "telling objectives and rewrites", func(ctx context.Context) { d.tellNext(ctx, t) })
+}
+
+// extrasTeller is what is told, and outlives a panic of whom it is told.
+type extrasTeller struct {
+	next   <-chan extrasTelling
+	newest extrasTelling
+	due    bool // newest is not taken yet
+}
+
+// tellNext tells what comes. What was not taken is told again, unless something else has come.
+func (d *Discovery) tellNext(ctx context.Context, t *extrasTeller) {
+	for {
+		var again <-chan time.Time
+		if t.due {
+			again = time.After(tellExtrasAgain)
 		}
-	})
+		select {
+		case t.newest = <-t.next:
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+		t.due = true
+		t.due = !d.cfg.extras(t.newest.Extras)
+		if t.newest.whole {
+			d.extrasTold.Store(true)
+		}
+	}
 }
 
 func (d *Discovery) followExtra(ctx context.Context, view *extraView) {
@@ -229,6 +250,15 @@ func (x *extraViews) lookOf(f *follower) (group int) {
 	return slices.IndexFunc(x.looks[:], func(l groupLook) bool { return l.follower == f })
 }
 
+// extraFailed takes it that a resource cannot be listed or watched. What may not be read, and what fails for long, is
+// passed over: the pool serves without it.
+func (d *Discovery) extraFailed(view *extraView, err error) {
+	if reasonOf(err) == "forbidden" || time.Since(d.extras.began) > extrasPatience {
+		view.passed = true
+		d.tellExtras()
+	}
+}
+
 // putExtra puts an object that may be of our pool into the view.
 func (d *Discovery) putExtra(view *extraView, o *object) {
 	e, err := extraOf(view.kind, o, d.cfg.Pool)
@@ -256,7 +286,12 @@ func (d *Discovery) nameInvalid(view *extraView, name string) {
 
 // tellExtras has the objects told if they differ from what was told last.
 func (d *Discovery) tellExtras() {
-	now := Extras{}
+	now := extrasTelling{whole: d.pool.labels != nil}
+	for _, views := range d.extras.views {
+		for _, view := range views {
+			now.whole = now.whole && (view.all != nil || view.passed)
+		}
+	}
 	for name, e := range d.merged(objectives) {
 		if now.Objectives == nil {
 			now.Objectives = map[string]int{}
@@ -270,10 +305,10 @@ func (d *Discovery) tellExtras() {
 	for _, name := range names {
 		now.Rewrites = append(now.Rewrites, rewrites.Rewrite{Name: name, Rules: all[name].rules})
 	}
-	if reflect.DeepEqual(now, d.extras.told) {
+	if told := d.extras.told; told != nil && reflect.DeepEqual(now, *told) {
 		return
 	}
-	d.extras.told = now
+	d.extras.told = &now
 	select {
 	case <-d.extras.next: // it is no longer the newest
 	default:
@@ -338,155 +373,4 @@ func (d *Discovery) deprecate(kind int, name string) {
 	d.extras.said[kind][name] = true
 	d.cfg.Deprecated(fmt.Sprintf("%s %s of the group %s: want the group %s", extraKinds[kind].kind, name, legacyGroup,
 		extraGroup))
-}
-
-// poolFields are the fields of an InferenceObjective or an InferenceModelRewrite that say for which pools it is: for
-// each that one of them names. v1alpha2 has poolRef, the version to come the two others.
-type poolFields struct {
-	PoolRef      poolRef               `json:"poolRef"`
-	PoolRefs     []poolRef             `json:"poolRefs"`
-	PoolSelector *metav1.LabelSelector `json:"poolSelector"`
-}
-
-// objectiveSpec is what else an InferenceObjective says.
-type objectiveSpec struct {
-	Priority int `json:"priority"`
-}
-
-// rewriteSpec is what else an InferenceModelRewrite says.
-type rewriteSpec struct {
-	Rules []ruleSpec `json:"rules"`
-}
-
-// poolRef names a pool of the namespace.
-type poolRef struct {
-	Group *string `json:"group"`
-	Kind  *string `json:"kind"`
-	Name  string  `json:"name"`
-}
-
-func (r *poolRef) names(pool Pool) bool {
-	group, kind := DefaultGroup, "InferencePool"
-	if r.Group != nil {
-		group = *r.Group
-	}
-	if r.Kind != nil {
-		kind = *r.Kind
-	}
-	return r.Name == pool.Name && group == pool.Group && kind == "InferencePool"
-}
-
-type ruleSpec struct {
-	Matches []struct {
-		Model struct {
-			Type  string `json:"type"`
-			Value string `json:"value"`
-		} `json:"model"`
-	} `json:"matches"`
-	Targets []struct {
-		Weight       *int   `json:"weight"`
-		ModelRewrite string `json:"modelRewrite"`
-	} `json:"targets"`
-}
-
-// names reports whether the fields name a pool, and others whether they name another one.
-func (f *poolFields) names(pool Pool) (ours, others bool) {
-	for _, r := range append(f.PoolRefs, f.PoolRef) {
-		is := r.names(pool)
-		ours, others = ours || is, others || !is && r.Name != ""
-	}
-	return ours, others
-}
-
-// extraOf reads an object, and returns what is invalid of it. Without an extra it is for other pools alone.
-func extraOf(kind int, o *object, pool Pool) (*extra, error) {
-	var pools poolFields
-	err := decode("spec", o.Spec, &pools) // which decodes what it can
-	ours, others := pools.names(pool)
-	e := &extra{named: ours, created: o.CreationTimestamp.Time}
-	if err == nil && pools.PoolSelector != nil {
-		if e.selector, err = metav1.LabelSelectorAsSelector(pools.PoolSelector); err != nil {
-			err = fmt.Errorf("spec.poolSelector: %w", err)
-		}
-	}
-	if err != nil {
-		if others && !ours {
-			return nil, err // of which nobody need hear
-		}
-		e.named = true // what names its pools cannot be read, so it may be for ours
-		return e, err
-	}
-	switch {
-	case !ours && e.selector == nil:
-		return nil, nil
-	case kind == objectives:
-		return e, e.readObjective(o)
-	}
-	return e, e.readRewrite(o)
-}
-
-func (e *extra) readObjective(o *object) error {
-	var spec objectiveSpec
-	if err := decode("spec", o.Spec, &spec); err != nil {
-		return err
-	}
-	e.priority = spec.Priority
-	if e.priority < math.MinInt32 || e.priority > math.MaxInt32 {
-		return fmt.Errorf("spec.priority: got %d, want %d to %d", e.priority, math.MinInt32, math.MaxInt32)
-	}
-	return nil
-}
-
-func (e *extra) readRewrite(o *object) error {
-	var spec rewriteSpec
-	if err := decode("spec", o.Spec, &spec); err != nil {
-		return err
-	}
-	for i := range spec.Rules {
-		rule, err := ruleOf(&spec.Rules[i])
-		if err != nil {
-			return fmt.Errorf("spec.rules[%d].%w", i, err)
-		}
-		e.rules = append(e.rules, rule)
-	}
-	return nil
-}
-
-// mostWeight is the largest weight of a target.
-const mostWeight = 1_000_000
-
-// ruleOf reads a rule. Without weights all targets count the same; else those without one get nothing.
-func ruleOf(spec *ruleSpec) (rule rewrites.Rule, _ error) {
-	for i, m := range spec.Matches {
-		if m.Model.Type != "" && m.Model.Type != "Exact" {
-			return rule, fmt.Errorf("matches[%d].model.type: got %q, want Exact", i, m.Model.Type)
-		}
-		if m.Model.Value == "" {
-			return rule, fmt.Errorf("matches[%d].model.value: missing", i)
-		}
-		rule.Models = append(rule.Models, m.Model.Value)
-	}
-	if len(spec.Targets) == 0 {
-		return rule, errors.New("targets: missing")
-	}
-	weighted := false
-	for i, t := range spec.Targets {
-		weight := 0
-		if t.Weight != nil {
-			weight, weighted = *t.Weight, true
-			if weight < 1 || weight > mostWeight {
-				return rule, fmt.Errorf("targets[%d].weight: got %d, want 1 to %d", i, weight, mostWeight)
-			}
-		}
-		if t.ModelRewrite == "" || strings.ContainsFunc(t.ModelRewrite, unicode.IsControl) {
-			return rule, fmt.Errorf("targets[%d].modelRewrite: want the name of a model", i)
-		}
-		rule.Targets = append(rule.Targets, rewrites.Target{Model: t.ModelRewrite, Weight: weight})
-	}
-	for i := range rule.Targets {
-		if !weighted {
-			rule.Targets[i].Weight = 1
-		}
-	}
-	return rule, nil
 }

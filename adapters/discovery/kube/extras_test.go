@@ -22,13 +22,21 @@ import (
 type told struct {
 	mu         sync.Mutex
 	last       Extras
+	count      int
+	refusals   int // so many are refused
 	deprecated []string
 }
 
-func (x *told) take(e Extras) {
+func (x *told) take(e Extras) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.refusals > 0 {
+		x.refusals--
+		return false
+	}
 	x.last = e
+	x.count++
+	return true
 }
 
 func (x *told) deprecate(what string) {
@@ -190,7 +198,7 @@ func TestDefinitionThatIsTakenAway(t *testing.T) {
 	defer s.running.Wait()
 	defer cancel()
 	f := &follower{source: &source{of: r}, cancel: func() {}}
-	s.extras.views[objectives][0], s.extras.next = view, make(chan Extras, 1)
+	s.extras.views[objectives][0], s.extras.next = view, make(chan extrasTelling, 1)
 	s.tellExtras()
 	if e := <-s.extras.next; len(e.Objectives) != 1 {
 		t.Fatalf("told %v, want one objective", e)

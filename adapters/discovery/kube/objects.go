@@ -172,7 +172,8 @@ type objectView struct {
 	kind     Kind
 	follower *follower                  // of the objects; until their resource is found, of the kind
 	all      map[string]json.RawMessage // by name; nil = not known yet
-	dirty    bool                       // what is known may differ from what was told
+	failure  error                      // why they are not known; nil = they are, or nothing was heard yet
+	dirty    bool                       // what is known may differ from what was told, or was not told to all
 	next     chan telling               // what is to be told; the newest counts
 	cancel   context.CancelFunc
 }
@@ -199,7 +200,8 @@ const (
 )
 
 // TellObjects has the objects of the kinds that are asked for told to a function, whenever they change: as a JSON
-// document that has each object under its name, or else with the reason why they are not known. For one kind it is
+// document that has each object under its name, or else with the reason why they are not known, beside which what was
+// told before stays in force. For one kind it is
 // called one at a time, not on the goroutine of Run, and may block. It must be set before Run.
 func (d *Discovery) TellObjects(to func(k Kind, document []byte, err error)) { d.cfg.objects = to }
 
@@ -378,7 +380,7 @@ func (d *Discovery) takeObject(ctx context.Context, w event, view *objectView) {
 	case failed:
 		d.problems.note(r.call(w.verb), r, w.err)
 		if view.all == nil {
-			view.tell(telling{err: w.err})
+			view.failure, view.dirty = w.err, true
 		}
 	case answered:
 		d.problems.end(r.call(w.verb))
@@ -414,18 +416,24 @@ func (d *Discovery) putObject(r resource, view *objectView, name string, object 
 // tellObjects has the objects of those kinds told that may have changed.
 func (d *Discovery) tellObjects() {
 	for _, view := range d.objects.by {
-		if !view.dirty || view.all == nil {
+		if !view.dirty || view.all == nil && view.failure == nil {
 			continue
 		}
 		view.dirty = false
+		if view.all == nil {
+			view.tell(telling{err: view.failure})
+			continue
+		}
 		r := view.follower.source.of
 		bytes := 0
 		for _, text := range view.all {
 			bytes += len(text)
 		}
 		if bytes > mostObjectBytes {
-			d.problems.note(r.call(aboutSize), r, invalid{fmt.Errorf("%s: %d objects have %d bytes, want %d at "+
-				"most; those told before stay", r, len(view.all), bytes, mostObjectBytes)})
+			err := invalid{fmt.Errorf("%s: %d objects have %d bytes, want %d at most; those told before stay", r,
+				len(view.all), bytes, mostObjectBytes)}
+			d.problems.note(r.call(aboutSize), r, err)
+			view.tell(telling{err: err})
 			continue
 		}
 		d.problems.end(r.call(aboutSize))

@@ -191,7 +191,7 @@ func TestKindThatIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// Objects that are too large for a document are named, and those told before stay.
+// Objects that are too large for a document are named, and that is told instead of them.
 func TestObjectsThatAreTooLarge(t *testing.T) {
 	s, x := newObjectScene(t)
 	s.define()
@@ -201,9 +201,7 @@ func TestObjectsThatAreTooLarge(t *testing.T) {
 	s.objectsAre(x, hint, "map[h:{Hint 1}]")
 	s.put(hintsPath, "h", hintOf(strings.Repeat("x", mostObjectBytes)))
 	s.reports("hints.example.com: 1 objects have ")
-	if got, _ := x.of(hint); got != "map[h:{Hint 1}]" {
-		t.Errorf("%d bytes are told, want what was told before", len(got))
-	}
+	s.objectsAre(x, hint, "…those told before stay")
 	s.put(hintsPath, "h", hintOf(2))
 	s.objectsAre(x, hint, "map[h:{Hint 2}]")
 	s.reports("")
@@ -301,4 +299,33 @@ func FuzzObjects(f *testing.F) {
 			t.Fatalf("%s becomes %s", o, got.document)
 		}
 	})
+}
+
+// What is told of objects that are too large, or not known, reaches a source that comes later as well.
+func TestWhyThereAreNoObjectsIsToldAnew(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec any
+		want string
+	}{
+		"too large": {strings.Repeat("x", mostObjectBytes), "1 objects have "},
+		"forbidden": {1, "list hints.example.com: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, x := newObjectScene(t)
+			s.define()
+			s.put(hintsPath, "h", hintOf(c.spec))
+			if name == "forbidden" {
+				s.hold(hintsPath, http.StatusForbidden)()
+			}
+			s.FollowObjects([]Kind{hint})
+			s.run()
+			s.objectsAre(x, hint, "…"+c.want)
+			s.fake.hold(hintsPath, 0) // nothing is heard of the objects any more
+			<-time.After(3 * gatherFor)
+			_, before := x.of(hint)
+			s.FollowObjects([]Kind{hint})
+			s.until("it is told anew", func() bool { _, now := x.of(hint); return now > before })
+			s.objectsAre(x, hint, "…"+c.want)
+		})
+	}
 }

@@ -16,8 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
-
-	"github.com/signalbox-epp/signalbox/messages"
 )
 
 const (
@@ -44,6 +42,7 @@ type fake struct {
 	others    map[string]text   // answers of other paths: what versions have, and kinds of lists
 	odd       map[string]string // the items of lists by path, as they are
 	hides     bool              // what groups have may not be read
+	held      held
 }
 
 // text is an object as JSON has it.
@@ -107,6 +106,21 @@ func (f *fake) forget() {
 	f.CloseClientConnections()
 }
 
+// held is a path whose lists wait, and then are answered with a status; 0 = as they are.
+type held struct {
+	path   string
+	until  chan struct{}
+	status int
+}
+
+// hold has the lists of a path wait until the result is called, and answered with a status from then on; 0 = as usual.
+func (f *fake) hold(path string, status int) (release func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held = held{path, make(chan struct{}), status}
+	return sync.OnceFunc(func() { close(f.held.until) })
+}
+
 func (f *fake) asked(what string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,7 +160,17 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			items = append(items, o)
 		}
 	}
+	held := f.held
 	f.mu.Unlock()
+	if held.path == r.URL.Path {
+		select {
+		case <-held.until:
+		case <-r.Context().Done():
+		}
+		if held.status != 0 {
+			refusal = held.status
+		}
+	}
 	from, _ := strconv.Atoi(q.Get("resourceVersion"))
 	switch {
 	case refusal != 0:
@@ -348,59 +372,6 @@ func poolOf(app string, ports ...int) text {
 		"kind": "InferencePool", "apiVersion": DefaultGroup + "/v1", "metadata": text{},
 		"spec": text{"selector": text{"matchLabels": text{"app": app}}, "targetPorts": numbers},
 	}
-}
-
-// heard is a pool actor that keeps what it is told.
-type heard struct {
-	mu   sync.Mutex
-	sets [][]string // of each set "name address", sorted
-	away [][]string // of each set those that are not ready, likewise
-	last messages.EndpointsDiscovered
-
-	refusals int // so many sets are refused
-}
-
-func (h *heard) Post(m messages.PoolMsg) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.refusals > 0 {
-		h.refusals--
-		return false
-	}
-	set := m.(messages.EndpointsDiscovered)
-	if set.Version <= h.last.Version {
-		return true
-	}
-	h.sets, h.away, h.last = append(h.sets, named(set.Endpoints)), append(h.away, named(set.Unready)), set
-	return true
-}
-
-func named(set messages.List[messages.EndpointSpec]) []string {
-	names := []string{}
-	for _, e := range set.All() {
-		names = append(names, e.Name+" "+string(e.Address))
-	}
-	slices.Sort(names)
-	return names
-}
-
-// all returns all sets so far, each with those that are not ready behind a bar.
-func (h *heard) all() (sets []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range h.sets {
-		sets = append(sets, strings.Join(h.sets[i], ",")+"|"+strings.Join(h.away[i], ","))
-	}
-	return sets
-}
-
-func (h *heard) now() (set []string, count int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.sets) == 0 {
-		return nil, 0
-	}
-	return h.sets[len(h.sets)-1], len(h.sets)
 }
 
 // scene is a discovery over a fake API server.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -73,7 +74,7 @@ type inForce struct {
 
 	mu       sync.Mutex // of all below, and of what stores current
 	started  beginning  // what cannot change live stays as it is here
-	added    config.Additions
+	added    additions
 	previous *previous // nil = there is none
 	read     []byte    // what the source held when it was read last; nil = it could not be read
 	problem  *admin.ConfigurationProblem
@@ -84,6 +85,12 @@ type beginning struct {
 	source    source
 	discovery config.Discovery
 	objects   func([]config.ObjectKind) // asks for objects of Kubernetes; nil = none, or pods are not followed yet
+}
+
+// additions are what is added to the source.
+type additions struct {
+	config.Additions
+	refused string // why others are not added; "" = they are
 }
 
 // previous is a configuration that was replaced. It keeps the text and nothing that was built of it.
@@ -202,7 +209,7 @@ func (f *inForce) build(s source) (c *configuration, err error) {
 			err = fmt.Errorf("%s: it cannot be built: panic: %v", s.name, r)
 		}
 	}()
-	l, err := f.tree.opts.parse(s, f.added)
+	l, err := f.tree.opts.parse(s, f.added.Additions)
 	if err != nil {
 		return nil, err
 	}
@@ -245,25 +252,32 @@ func (f *inForce) bring(c *configuration) {
 	f.askForObjects()
 }
 
-// add brings other objectives and rewrites into force beside those of the source.
-func (f *inForce) add(added config.Additions) {
+// add brings other objectives and rewrites into force beside those of the source. If it cannot, those before stay, and
+// the caller is to try again: the text was good before, so what is wrong may pass, as a certificate that is renewed.
+func (f *inForce) add(added config.Additions) (taken bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.tree.draining.Load() {
-		return
+	if f.tree.draining.Load() || reflect.DeepEqual(added, f.added.Additions) {
+		return true
 	}
-	before, now := f.added, f.current.Load()
-	f.added = added
+	before, now := f.added.Additions, f.current.Load()
+	f.added.Additions = added
 	c, err := f.build(now.source)
-	if err != nil { // the text was good before, so this is a fault of ours
-		f.added = before
-		f.tree.log.Error("objectives and rewrites refused; those before stay in force", zap.Error(err))
-		return
+	if err != nil {
+		f.added.Additions = before
+		if text := err.Error(); text != f.added.refused {
+			f.added.refused = text
+			f.tree.log.Error("objectives and rewrites refused; those before stay in force, and it is tried again",
+				zap.String("problem", text))
+		}
+		return false
 	}
+	f.added.refused = ""
 	c.restored = now.restored
 	f.bring(c)
 	f.tree.log.Info("configuration in force, with other objectives or rewrites", zap.Uint64("number", c.number),
 		zap.Int("objectives", len(added.Objectives)), zap.Int("rewrites", len(added.Rewrites)))
+	return true
 }
 
 // warn logs what a configuration says without effect.

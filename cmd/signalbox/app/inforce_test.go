@@ -159,7 +159,10 @@ func TestOnlyAGoodReadEndsAProblem(t *testing.T) {
 	}{
 		{"a restore", f.restore, 0},
 		{"a second restore", func() error { _ = f.restore(); return nil }, 0},
-		{"other objectives", func() error { f.add(config.Additions{Objectives: map[string]int{"o": 1}}); return nil }, 0},
+		{"other objectives", func() error {
+			_ = f.add(config.Additions{Objectives: map[string]int{"o": 1}})
+			return nil
+		}, 0},
 		{"the bad file again", func() error { f.read = nil; _ = f.reload(); return nil }, 0},
 		{"a good file", func() error { rewrite(t, file, pickingBy("c")); return f.reload() }, 1},
 		{"a restore after a good file", f.restore, 1},
@@ -324,7 +327,7 @@ func TestObjectivesAreAddedToTheConfiguration(t *testing.T) {
 	defer end()
 	f := tr.configuration
 	priorities := func() map[string]int { return f.streams().Priorities }
-	f.add(config.Additions{Objectives: map[string]int{"own": 1, "added": -3}, Rewrites: []rewrites.Rewrite{
+	_ = f.add(config.Additions{Objectives: map[string]int{"own": 1, "added": -3}, Rewrites: []rewrites.Rewrite{
 		{Name: "r", Rules: []rewrites.Rule{{Targets: []rewrites.Target{{Model: "b", Weight: 1}}}}},
 	}})
 	if got := priorities(); got["own"] != 2 || got["added"] != -3 || len(got) != 2 {
@@ -343,11 +346,44 @@ func TestObjectivesAreAddedToTheConfiguration(t *testing.T) {
 	if got := priorities(); got["added"] != -3 || got["own"] != 1 {
 		t.Errorf("after a change of the file: priorities %v, want added -3 and own 1", got)
 	}
-	f.add(config.Additions{})
+	_ = f.add(config.Additions{})
 	if got := priorities(); len(got) != 0 {
 		t.Errorf("priorities %v, want none", got)
 	}
 	if got, ok := f.streams().Rewrites.Decide("a", 1); ok {
 		t.Errorf("a is still rewritten: %v", got)
+	}
+}
+
+// What cannot be added stays away, with one line in the log, until a later try finds it possible; what is added already
+// makes no configuration.
+func TestAdditionsThatFailAreTriedAgain(t *testing.T) {
+	var log bytes.Buffer
+	tr, end := quietTree(t, &log, "--config-file", configFile(t, pickingBy("a")))
+	f := tr.configuration
+	wanted := config.Additions{Objectives: map[string]int{"added": -3}}
+	f.mu.Lock()
+	source := &f.current.Load().source
+	good := source.text
+	source.text = []byte(badConfiguration) // stands for what the text names, such as a certificate, and is gone
+	f.mu.Unlock()
+	for range 2 {
+		if f.add(wanted) {
+			t.Error("objectives are taken that cannot be built")
+		}
+	}
+	source.text = good
+	if len(f.streams().Priorities) != 0 {
+		t.Errorf("priorities %v, want none", f.streams().Priorities)
+	}
+	for range 2 {
+		if !f.add(wanted) || f.streams().Priorities["added"] != -3 || f.view().Number != 2 {
+			t.Errorf("then: priorities %v in number %d, want added -3 in number 2", f.streams().Priorities,
+				f.view().Number)
+		}
+	}
+	end()
+	if n := strings.Count(log.String(), "objectives and rewrites refused"); n != 1 {
+		t.Errorf("the log names the refusal %d times, want once", n)
 	}
 }

@@ -102,8 +102,8 @@ func (p *pods) join(ctx context.Context, t *tree) {
 		}
 		p.FollowObjects(all)
 	})
-	p.TellExtras(func(e kube.Extras) {
-		t.configuration.add(config.Additions{Objectives: e.Objectives, Rewrites: e.Rewrites})
+	p.TellExtras(func(e kube.Extras) (taken bool) {
+		return t.configuration.add(config.Additions{Objectives: e.Objectives, Rewrites: e.Rewrites})
 	})
 }
 

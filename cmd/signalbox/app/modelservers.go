@@ -44,7 +44,7 @@ func pagesOf(cfg *config.Config, want []attributes.Attribute) modelserver.Pages 
 	for _, f := range cfg.Further {
 		further = append(further, modelserver.Further{
 			Source: f.Name, Document: f.Document, Page: pageOf(f.Source), Extract: extractions(cfg.Extractions, f.Name),
-			URL: f.URL, File: f.File, Pushed: f.Pushed, Objects: f.Objects != (config.ObjectKind{}),
+			URL: f.URL, File: f.File, Pushed: f.Pushed, Objects: f.Objects.String(),
 			Every: f.Interval,
 		})
 	}
