@@ -32,8 +32,18 @@ type Plugins struct {
 
 	mu        sync.Mutex         // of plans, and of the series that come and go by it
 	plans     map[stepLabels]int // steps of living plans, by series; > 0
+	deciding  map[decider]int    // filters of living plans that tell how they decided; > 0
 	decisions map[string]*prometheus.CounterVec
 	tellMedia bool
+}
+
+// decider is a filter that tells how it decided: the metric, and the name of the plugin.
+type decider struct{ metric, plugin string }
+
+// named are the series that one plan names.
+type named struct {
+	steps    []stepLabels
+	deciders []decider
 }
 
 // staleRuns counts the profile runs in which all samples were stale, and logs them at most once a second.
@@ -63,8 +73,8 @@ func (s *staleRuns) note() {
 func NewPlugins(r prometheus.Registerer, log *zap.Logger, pool func() *endpoints.Snapshot) *Plugins {
 	labels := []string{"extension_point", "plugin_type", "plugin_name"}
 	p := &Plugins{
-		registry: r, media: newMedia(pool), plans: map[stepLabels]int{}, decisions: map[string]*prometheus.CounterVec{},
-		took: newDurations(labels),
+		registry: r, media: newMedia(pool), took: newDurations(labels),
+		plans: map[stepLabels]int{}, deciding: map[decider]int{}, decisions: map[string]*prometheus.CounterVec{},
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "signalbox_plugin_bad_scores_total",
 			Help: "Scores that were out of [0,1] and clamped, or NaN and counted as 0.",
@@ -103,8 +113,8 @@ type meters struct {
 	media        *mediaCounts         // of one that tells what it finds of media
 }
 
-// outcomes returns the counters of a filter that tells how it decided. p.mu is held.
-func (p *Plugins) outcomes(f *schedule.FilterStep) (all []prometheus.Counter) {
+// outcomes returns the counters of a filter that tells how it decided, and adds it to series. p.mu is held.
+func (p *Plugins) outcomes(f *schedule.FilterStep, series *named) (all []prometheus.Counter) {
 	teller, ok := f.Filter.(schedule.DecisionTeller)
 	if !ok {
 		return nil
@@ -118,6 +128,7 @@ func (p *Plugins) outcomes(f *schedule.FilterStep) (all []prometheus.Counter) {
 		p.registry.MustRegister(decisions)
 		p.decisions[of.Metric] = decisions
 	}
+	series.deciders = append(series.deciders, decider{of.Metric, f.Name})
 	for _, name := range of.Names {
 		all = append(all, decisions.WithLabelValues(f.Name, name))
 	}
@@ -128,12 +139,12 @@ func (p *Plugins) outcomes(f *schedule.FilterStep) (all []prometheus.Counter) {
 // plan is garbage and no other plan names them: requests need not count the uses of a plan.
 func (p *Plugins) Observe(plan *schedule.Plan) *Observer {
 	o := &Observer{stale: &p.stale, failed: p.failed, shadow: p.shadow}
-	var series []stepLabels
+	var series named
 	meter := func(point string, s *schedule.Step) {
 		labels := stepLabels{point, s.Type, s.Name}
 		s.Meter = len(o.steps)
 		o.steps = append(o.steps, p.meters(labels))
-		series = append(series, labels)
+		series.steps = append(series.steps, labels)
 		if s.Media {
 			o.steps[s.Meter].media = p.mediaOf(labels)
 		}
@@ -143,8 +154,8 @@ func (p *Plugins) Observe(plan *schedule.Plan) *Observer {
 	profiles := plan.Profiles()
 	for i := range profiles {
 		for j := range profiles[i].Filters {
-			meter(filterPoint, &profiles[i].Filters[j].Step)
-			o.steps[len(o.steps)-1].outcomes = p.outcomes(&profiles[i].Filters[j])
+			meter("Filter", &profiles[i].Filters[j].Step)
+			o.steps[len(o.steps)-1].outcomes = p.outcomes(&profiles[i].Filters[j], &series)
 		}
 		for j := range profiles[i].Scorers {
 			meter("Scorer", &profiles[i].Scorers[j].Step)
@@ -152,8 +163,11 @@ func (p *Plugins) Observe(plan *schedule.Plan) *Observer {
 		meter("Picker", &profiles[i].Picker.Step)
 	}
 	plan.Points(meter)
-	for _, labels := range series {
+	for _, labels := range series.steps {
 		p.plans[labels]++
+	}
+	for _, d := range series.deciders {
+		p.deciding[d]++
 	}
 	runtime.AddCleanup(o, p.release, series)
 	plan.Observe(o)
@@ -177,13 +191,11 @@ func (p *Plugins) meters(s stepLabels) meters {
 	}
 }
 
-const filterPoint = "Filter"
-
 // release ends the series that no plan names any more.
-func (p *Plugins) release(series []stepLabels) {
+func (p *Plugins) release(series named) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, s := range series {
+	for _, s := range series.steps {
 		if p.plans[s]--; p.plans[s] > 0 {
 			continue
 		}
@@ -192,16 +204,12 @@ func (p *Plugins) release(series []stepLabels) {
 		p.faults.DeleteLabelValues(s.point, s.typ, s.name, "clamped")
 		p.faults.DeleteLabelValues(s.point, s.typ, s.name, "nan")
 		p.media.forget(s)
-		if s.point == filterPoint {
-			p.forgetDecisions(s.name)
-		}
 	}
-}
-
-// forgetDecisions ends the series of a filter that told how it decided. p.mu is held.
-func (p *Plugins) forgetDecisions(name string) {
-	for _, decisions := range p.decisions {
-		decisions.DeletePartialMatch(prometheus.Labels{"plugin_name": name})
+	for _, d := range series.deciders {
+		if p.deciding[d]--; p.deciding[d] == 0 {
+			delete(p.deciding, d)
+			p.decisions[d.metric].DeletePartialMatch(prometheus.Labels{"plugin_name": d.plugin})
+		}
 	}
 }
 

@@ -190,12 +190,13 @@ func (f teller) Filter(in *schedule.Input, _ []bool) { in.Decided(f.outcome) }
 func TestDecisionsAreCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	p := NewPlugins(reg, zap.NewNop(), nil)
-	plan := func(name string) *schedule.Plan {
+	planOfType := func(typ, name string) *schedule.Plan {
 		return planOf([]schedule.Profile{{
-			Filters: []schedule.FilterStep{{Step: schedule.Step{Type: "t", Name: name}, Filter: teller{}}},
+			Filters: []schedule.FilterStep{{Step: schedule.Step{Type: typ, Name: name}, Filter: teller{}}},
 			Picker:  schedule.PickerStep{Step: schedule.Step{Type: "max-score-picker", Name: "p"}},
 		}})
 	}
+	plan := func(name string) *schedule.Plan { return planOfType("t", name) }
 	count := func() map[string]float64 {
 		all := map[string]float64{}
 		families, err := reg.Gather()
@@ -226,5 +227,14 @@ func TestDecisionsAreCounted(t *testing.T) {
 		goruntime.KeepAlive(gone)
 	}()
 	awaitGarbage(t, func() bool { return maps.Equal(count(), map[string]float64{"a kept": 0, "a dropped": 2}) })
+	func() { // a filter of the name is of another type for a while
+		other := planOfType("u", "a")
+		p.Observe(other).PluginDecided(0, 0)
+		goruntime.KeepAlive(other)
+	}()
+	awaitGarbage(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.plans) == 2 })
+	if got := count(); !maps.Equal(got, map[string]float64{"a kept": 1, "a dropped": 2}) {
+		t.Errorf("decisions %v, want those of the filter that is left, 1 kept and 2 dropped", got)
+	}
 	goruntime.KeepAlive(kept)
 }
