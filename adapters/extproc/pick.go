@@ -105,10 +105,11 @@ func (st *stream) rewrite(last event, body []byte, req *messages.Request) messag
 	}
 	from, to, text := st.under.Parser.Rename(facts.parsedPath(), facts.contentType, facts.contentEncoding, body, target)
 	if text == nil {
-		return messages.PickFailed{
-			Reason: messages.InvalidRequest,
-			Detail: "the model of a body with content-encoding " + facts.contentEncoding + " cannot be rewritten",
+		detail := "the model of a body of this form cannot be rewritten"
+		if facts.contentEncoding != "" {
+			detail = "the model of a body with content-encoding " + facts.contentEncoding + " cannot be rewritten"
 		}
+		return messages.PickFailed{Reason: messages.InvalidRequest, Detail: detail}
 	}
 	if !st.request.body.splice(from, to, text) {
 		return st.noMemory()

@@ -141,18 +141,22 @@ func (p *Parser) readEncoded(f format, contentType, contentEncoding string, body
 // same otherwise. Of a model that stands twice that is the last value, which Parse takes too; a JSON object without a
 // model gets one as its first member.
 //
-// The text is nil for a body of which Parse takes no model, for one with a content encoding, and for a form without a
-// model.
+// The text is nil for a body of which Parse takes no model, for one with a content encoding, for a form without a model,
+// and for one of SGLang without, which has no such member and refuses what it does not know.
 func (p *Parser) Rename(path, contentType, contentEncoding string, body []byte, model string) (from, to int,
 	text []byte) {
 	if list, ok := codings(contentEncoding); !ok || list.n > 0 {
 		return 0, 0, nil
 	}
 	switch f := p.formats.formatOf(path); {
-	case f == generateFormat, f.isGRPC(): // SGLang has no member model, and refuses what it does not know
+	case f.isGRPC():
 		return 0, 0, nil
 	case f != unknownFormat && isJSON(contentType):
-		return setMember(body, "model", quote(model))
+		from, to, text = setMember(body, "model", quote(model))
+		if f == generateFormat && from == to {
+			return 0, 0, nil
+		}
+		return from, to, text
 	case isForm(contentType):
 		value := formModel(contentType, body)
 		if value == nil {

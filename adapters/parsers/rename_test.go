@@ -44,6 +44,7 @@ func TestRename(t *testing.T) {
 		"embeddings":       {path: "/v1/embeddings", body: `{"model":"a"}`, want: `{"model":"new"}`},
 		"counted tokens":   {path: "/v1/messages/count_tokens", body: `{"model":"a"}`, want: `{"model":"new"}`},
 		"SGLang's own":     {path: "/generate", body: `{"text":"a"}`},
+		"SGLang's, named":  {path: "/generate", body: `{"text":"a","model":"a"}`, want: `{"text":"a","model":"new"}`},
 		"no object":        {body: `["model"]`},
 		"cut":              {body: `{"model":"a"`},
 		"form": {path: "/v1/audio/transcriptions", contentType: form, body: part("file", "x") +
