@@ -36,8 +36,12 @@ func (o *poolOptions) lease() string {
 	return "epp-" + o.namespace() + "-" + cmp.Or(o.poolName, deployment(), selectorName(o.selector)) + ".llm-d.ai"
 }
 
-// ofDeployment matches the name of a pod that a Deployment made.
-var ofDeployment = regexp.MustCompile(`^(.+)-[a-z0-9]+-[a-z0-9]+$`)
+// ofDeployment matches the name of a pod that a Deployment made, and of no other one: its last two parts are of the
+// letters that Kubernetes draws from, and have the lengths that it gives them.
+var ofDeployment = regexp.MustCompile(`^(.+)-[` + drawn + `]{4,10}-[` + drawn + `]{5}$`)
+
+// drawn are the letters of names that Kubernetes makes up: k8s.io/apimachinery/pkg/util/rand.
+const drawn = "bcdfghjklmnpqrstvwxz2456789"
 
 // deployment returns the name of the Deployment of this pod; "" = it has none.
 func deployment() string {

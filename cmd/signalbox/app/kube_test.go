@@ -244,6 +244,10 @@ func TestLeaseOfTheElection(t *testing.T) {
 		{"picker-6d5f-x2k4q", selector, "epp-prod-picker.llm-d.ai"},
 		{"picker-0", selector, "epp-prod-selector-42144f39.llm-d.ai"},
 		{"", selector, "epp-prod-selector-42144f39.llm-d.ai"},
+		{"llama-a-0", selector, "epp-prod-selector-42144f39.llm-d.ai"}, // of StatefulSets, which are pools apart
+		{"llama-b-0", []string{"--endpoint-selector", "a=c"}, "epp-prod-selector-5d428c32.llm-d.ai"},
+		{"llama-b-x2k4q", selector, "epp-prod-selector-42144f39.llm-d.ai"}, // of a DaemonSet
+		{"llama-b-7d9c8b6f5c-x2k4q", selector, "epp-prod-llama-b.llm-d.ai"},
 	} {
 		t.Setenv("POD_NAME", c.pod)
 		if got := parsed(t, c.args...).lease(); got != c.want {
