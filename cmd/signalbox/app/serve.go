@@ -195,6 +195,7 @@ func (s *server) serveAll(listeners map[string][]net.Listener) {
 	healthpb.RegisterHealthServer(s.checks, s.health)
 	s.http = &http.Server{
 		Handler: s.guard(s.tree.admin), ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout: httpPatience, WriteTimeout: httpPatience, IdleTimeout: httpPatience,
 		ErrorLog: zap.NewStdLog(s.log.Logger), // handshakes that fail
 	}
 	serveHTTP := s.http.Serve
@@ -204,6 +205,9 @@ func (s *server) serveAll(listeners map[string][]net.Listener) {
 	}
 	s.run("ext_proc", listeners["grpc-port"], s.grpc.Serve)
 	s.run("health", listeners["grpc-health-port"], s.checks.Serve)
+	for i, l := range listeners["metrics-port"] {
+		listeners["metrics-port"][i] = &bounded{Listener: l}
+	}
 	s.run("http", listeners["metrics-port"], serveHTTP)
 }
 
