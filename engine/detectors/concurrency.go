@@ -65,27 +65,16 @@ func (d *Concurrency) Declare(r *attributes.Reader) {
 	}
 }
 
-// Saturation returns the share of the capacity of all servers that they work on.
+// Saturation returns the share of the capacity of all servers that get requests that they work on.
 func (d *Concurrency) Saturation(in *schedule.Input) float64 {
-	servers := float64(in.Candidates().Len())
-	switch d.ConcurrencyMode {
-	case requestsMode:
-		return sum(in.Numbers(d.requests)) / (servers * float64(d.MaxConcurrency))
-	case tokensMode:
-		return sum(in.Numbers(d.tokens)) / (servers * float64(d.MaxTokenConcurrency))
+	shares, servers := 0.0, 0
+	for i, counts := 0, countedOf(in); i < in.Candidates().Len(); i++ {
+		if counts.has(i) {
+			shares += d.share(in, i)
+			servers++
+		}
 	}
-	shares := 0.0
-	for i := range in.Candidates().Len() {
-		shares += d.share(in, i)
-	}
-	return shares / servers
-}
-
-func sum(column schedule.Numbers) (total float64) {
-	for i := range column.Len() {
-		total += column.At(i)
-	}
-	return total
+	return shares / float64(servers)
 }
 
 // Filter keeps the servers that are below their limit.

@@ -21,3 +21,22 @@ var Types = map[string]func() schedule.Detector{
 			MetricsStalenessThreshold: 200 * time.Millisecond}
 	},
 }
+
+// counted are the candidates by which the pool is full: those that get requests. What is ejected or sleeps gets some
+// only if all do.
+type counted struct {
+	in  *schedule.Input
+	all bool
+}
+
+func countedOf(in *schedule.Input) counted {
+	for i := range in.Candidates().Len() {
+		if !in.Ejected(i) {
+			return counted{in, false}
+		}
+	}
+	return counted{in, true}
+}
+
+// has reports whether candidate i counts.
+func (c counted) has(i int) bool { return c.all || !c.in.Ejected(i) }

@@ -37,11 +37,14 @@ func (*Learning) Learns() []attributes.Attribute {
 	return []attributes.Attribute{attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage}
 }
 
-// Saturation returns the share of the windows of all servers that is in use. A server without one is half full at most.
+// Saturation returns the share of the windows of all servers that get requests that is in use. A server without one is half full at most.
 func (d *Learning) Saturation(in *schedule.Input) float64 {
-	load, room := 0.0, 0.0
+	load, room, counts := 0.0, 0.0, countedOf(in)
 	requests, windows := in.Numbers(d.requests), in.Numbers(d.window)
 	for i := range in.Candidates().Len() {
+		if !counts.has(i) {
+			continue
+		}
 		load += requests.At(i)
 		if window := windows.At(i); window > 0 {
 			room += window

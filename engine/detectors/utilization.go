@@ -68,12 +68,12 @@ func (d *Utilization) Declare(r *attributes.Reader) {
 	d.cache = r.Number(attributes.KVCacheUsage.Name, "")
 }
 
-// Saturation returns the mean of how full servers are.
+// Saturation returns the mean of how full those servers are that get requests.
 func (d *Utilization) Saturation(in *schedule.Input) float64 {
 	queues, caches := in.Numbers(d.queue), in.Numbers(d.cache)
-	sum, n := 0.0, 0
+	sum, n, counts := 0.0, 0, countedOf(in)
 	for i := range in.Candidates().Len() {
-		if in.Awaited(d.queue, i) {
+		if in.Awaited(d.queue, i) || !counts.has(i) {
 			continue
 		}
 		n++
