@@ -40,10 +40,10 @@ func named(set []messages.EndpointSpec) map[messages.Address]string {
 	return texts
 }
 
-// noteDoubles reports the entries that stand twice, if they are others than the last time.
-func (f *File) noteDoubles(doubles Doubles) {
-	if len(doubles) > 0 && !slices.Equal(doubles, f.doubles) && f.cfg.Doubles != nil {
-		f.cfg.Doubles(doubles)
+// noteWarnings reports what is doubtful in the file, if it differs from the last time.
+func (f *File) noteWarnings(warnings Warnings) {
+	if len(warnings) > 0 && !slices.Equal(warnings, f.warnings) && f.cfg.Warnings != nil {
+		f.cfg.Warnings(warnings)
 	}
-	f.doubles = doubles
+	f.warnings = warnings
 }

@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-func TestChangesAndDoublesAreSaid(t *testing.T) {
+func TestChangesAndWarningsAreSaid(t *testing.T) {
 	s := newScene(t)
-	changes, doubles := make(chan Change, 9), make(chan Doubles, 9)
+	changes, warnings := make(chan Change, 9), make(chan Warnings, 9)
 	s.write("endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: a, address: 10.0.0.2, port: 1}\n" +
 		"- {name: b, address: 10.0.0.3, port: 1}\n")
-	s.run(Config{Told: func(c Change) { changes <- c }, Doubles: func(p Doubles) { doubles <- p }})
+	s.run(Config{Told: func(c Change) { changes <- c }, Warnings: func(p Warnings) { warnings <- p }})
 	says := func(want Change) {
 		t.Helper()
 		if diff := cmp.Diff(want, <-changes); diff != "" {
@@ -22,9 +23,9 @@ func TestChangesAndDoublesAreSaid(t *testing.T) {
 	}
 	s.tells("10.0.0.2:1", "10.0.0.3:1")
 	says(Change{Endpoints: 2, Added: []string{"a (10.0.0.2:1)", "b (10.0.0.3:1)"}})
-	if got := strings.Join(lines(<-doubles),
+	if got := strings.Join(lines(<-warnings),
 		"\n"); got != "line 2: name: a stands in line 3 again: this entry is left out" {
-		t.Errorf("doubles: %s", got)
+		t.Errorf("warnings: %s", got)
 	}
 	s.write("endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: a, address: 10.0.0.2, port: 1}\n")
 	s.tells("10.0.0.2:1")
@@ -36,8 +37,8 @@ func TestChangesAndDoublesAreSaid(t *testing.T) {
 	s.rename("endpoints: []\n")
 	s.tells()
 	says(Change{Removed: []string{"b (10.0.0.3:1)", "c (10.0.0.2:1)"}})
-	if len(doubles) > 0 {
-		t.Errorf("doubles were said again: %v", <-doubles)
+	if len(warnings) > 0 {
+		t.Errorf("warnings were said again: %v", <-warnings)
 	}
 }
 
@@ -73,5 +74,29 @@ func within(t *testing.T, at, from, until time.Time) {
 	t.Helper()
 	if at.Before(from) || at.After(until) {
 		t.Errorf("found at %v, want between %v and %v", at, from, until)
+	}
+}
+
+// A file that is bad is a concern, in one line, until it is read and good, also if it says then what it said before. A
+// name that does not resolve is none.
+func TestABadFileIsAConcern(t *testing.T) {
+	s := newScene(t)
+	good := endpointsAt("10.0.0.1")
+	s.write(good)
+	s.run(Config{})
+	s.tells("10.0.0.1:8000")
+	read := func() float64 { return testutil.ToFloat64(s.file.Collectors()[0]) }
+	if c := s.file.Concern(); c != "" || read() != 1 {
+		t.Errorf("a good file: concern %q, metric %v; want none, 1", c, read())
+	}
+	s.write("endpoints:\n- {name: a}\n- {name: b}\n")
+	s.reports("line 2: ")
+	if c := s.file.Concern(); !strings.Contains(c, "line 2: ") || strings.Contains(c, "\n") || read() != 0 {
+		t.Errorf("a bad file: concern %q, metric %v; want its first line, 0", c, read())
+	}
+	s.write(good)
+	s.reports("")
+	if c := s.file.Concern(); c != "" || read() != 1 {
+		t.Errorf("a good file again: concern %q, metric %v; want none, 1", c, read())
 	}
 }

@@ -10,7 +10,11 @@ import (
 	"net/netip"
 	"path/filepath"
 	"reflect"
+	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/adapters/files"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
@@ -31,9 +35,9 @@ type Config struct {
 	// Problem, if not nil, is told of a bad file, of names that do not resolve, and of a system that gives no notices
 	// of changes: of each once, and nil when no problem is left. It must not block.
 	Problem func(error)
-	// Doubles, if not nil, is told of the entries that a file names twice, whenever they differ from the last ones. It
-	// must not block.
-	Doubles func(Doubles)
+	// Warnings, if not nil, is told of what is doubtful in a file, whenever that differs from the last time. It must not
+	// block.
+	Warnings func(Warnings)
 	// Told, if not nil, is told of each set that the pool took. It must not block.
 	Told func(Change)
 }
@@ -46,7 +50,7 @@ const settle = 50 * time.Millisecond
 // without them.
 const namesWait = 500 * time.Millisecond
 
-// File tells a pool the endpoints of a file. All fields but life belong to the goroutine of Run.
+// File tells a pool the endpoints of a file. All fields but life and bad belong to the goroutine of Run.
 type File struct {
 	cfg   Config
 	pool  messages.Port[messages.PoolMsg] // given to Run
@@ -58,8 +62,9 @@ type File struct {
 	next     pending
 	told     told
 	problems map[string]string // text of each problem, by what it is about: a host, or one of the constants below
-	doubles  Doubles           // those that were reported last
+	warnings Warnings          // those that were reported last
 
+	bad  atomic.Pointer[string] // why the file is not in force; nil = it is
 	life *Life
 }
 
@@ -71,9 +76,9 @@ const (
 
 // listing is what a file says.
 type listing struct {
-	entries []Entry
-	doubles Doubles
-	began   time.Time // when it was read
+	entries  []Entry
+	warnings Warnings
+	began    time.Time // when it was read
 }
 
 // word is what the follower of the file reports. With aboutFile and no error, a new listing is in force. Otherwise err
@@ -123,7 +128,7 @@ func Open(cfg Config) (*File, error) {
 	}
 	read := f.files.Value()
 	f.entries = read.entries
-	f.noteDoubles(read.doubles)
+	f.noteWarnings(read.warnings)
 	return f, nil
 }
 
@@ -151,7 +156,7 @@ func (f *File) follower(path string) (*files.Follower[listing], error) {
 			return read, text.Err
 		}
 		var err error
-		if read.entries, read.doubles, err = Parse(text.Data); err != nil {
+		if read.entries, read.warnings, err = Parse(text.Data); err != nil {
 			return read, fmt.Errorf("%s:\n%w", text.Path, err)
 		}
 		return read, nil
@@ -223,6 +228,7 @@ func (f *File) reportWord(w word) {
 	case w.err == nil:
 		f.report(w.about, nil)
 	case w.about == aboutFile:
+		f.noteFile(w.err)
 		f.report(w.about, fmt.Errorf("the last good set stays in force: %w", w.err))
 	default:
 		f.report(w.about, fmt.Errorf("the file is looked at every %v, for the system gives no notice of changes: %w",
@@ -233,8 +239,9 @@ func (f *File) reportWord(w word) {
 // reload puts the new listing of the file in force.
 func (f *File) reload(ctx context.Context) {
 	read := f.files.Value()
+	f.noteFile(nil)
 	f.report(aboutFile, nil)
-	f.noteDoubles(read.doubles)
+	f.noteWarnings(read.warnings)
 	f.changed(read.began)
 	f.entries = read.entries
 	f.names.want(ctx, read.entries)
@@ -302,6 +309,37 @@ func (f *File) set() []messages.EndpointSpec {
 		}
 	}
 	return set
+}
+
+// Concern returns why what the file holds is not in force; "" = it is.
+func (f *File) Concern() string {
+	if bad := f.bad.Load(); bad != nil {
+		return "the endpoints of before stay in force, for what the file holds now is bad: " + *bad
+	}
+	return ""
+}
+
+// Collectors returns the metrics of the file.
+func (f *File) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "signalbox_endpoints_file_last_read_successful",
+		Help: "1 if what was read of the endpoints file last is in force, 0 if it was refused.",
+	}, func() float64 {
+		if f.bad.Load() != nil {
+			return 0
+		}
+		return 1
+	})}
+}
+
+// noteFile notes whether what the file holds is in force.
+func (f *File) noteFile(err error) {
+	if err == nil {
+		f.bad.Store(nil)
+		return
+	}
+	first, _, _ := strings.Cut(strings.ReplaceAll(err.Error(), ":\n", ": "), "\n") // readiness has a line for it
+	f.bad.Store(&first)
 }
 
 // report reports a problem, once; err is nil when the problem is over.

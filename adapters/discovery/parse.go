@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
 
@@ -38,9 +40,9 @@ type Entry struct {
 //	port:      required; "8000" or 8000
 //	labels:    names and values, at most 64
 //
-// A name that stands twice in one namespace counts once, and so do an address and port: the last wins, and doubles says
-// which lost. The error is a *strictyaml.Error with every problem.
-func Parse(file []byte) (entries []Entry, doubles Doubles, err error) {
+// A name that stands twice in one namespace counts once, and so do an address and port: the last wins, and warnings says
+// which lost. It names roles too that no filter reads. The error is a *strictyaml.Error with every problem.
+func Parse(file []byte) (entries []Entry, warnings Warnings, err error) {
 	root, problem := strictyaml.Parse(file)
 	if root == nil && problem == nil {
 		problem = &strictyaml.Problem{Text: "empty; a file without endpoints says endpoints: []"}
@@ -65,9 +67,23 @@ func Parse(file []byte) (entries []Entry, doubles Doubles, err error) {
 	if err := p.Err(); err != nil {
 		return nil, nil, err
 	}
-	entries = lastOfEach(&doubles, "name", entries, func(e Entry) string { return e.Namespace + "\x00" + e.Name })
-	entries = lastOfEach(&doubles, "address", entries, Entry.target)
-	return entries, doubles, nil
+	entries = lastOfEach(&warnings, "name", entries, func(e Entry) string { return e.Namespace + "\x00" + e.Name })
+	entries = lastOfEach(&warnings, "address", entries, Entry.target)
+	return entries, append(warnings, oddRoles(entries)...), nil
+}
+
+// oddRoles names the entries with a role that no filter reads.
+func oddRoles(entries []Entry) (odd Warnings) {
+	for _, e := range entries {
+		if role, labelled := e.Labels[filters.RoleLabel]; labelled && !slices.Contains(filters.Roles, role) {
+			odd = append(odd, strictyaml.Problem{
+				Line: e.line, Path: "labels." + filters.RoleLabel,
+				Text: fmt.Sprintf("%s: got %q, want one of %v: profiles that filter by role pass this server by", e.Name,
+					clip.Value(role), filters.Roles),
+			})
+		}
+	}
+	return odd
 }
 
 // Recognise reports whether a file is meant for Parse rather than as a configuration: a mapping with the key endpoints
@@ -84,12 +100,13 @@ func Recognise(file []byte) bool {
 // parser reads one file.
 type parser struct{ *strictyaml.Reader }
 
-// Doubles holds the entries that are left out, each with the later entry that takes its place.
-type Doubles []strictyaml.Problem
+// Warnings holds what is doubtful: entries that are left out, each with the later entry that takes its place, and roles
+// that serve no stage of a request.
+type Warnings []strictyaml.Problem
 
-// lastOfEach keeps the last entry of each key, in the order of the file. The others are added to doubles, with field
+// lastOfEach keeps the last entry of each key, in the order of the file. The others are added to warnings, with field
 // as their path.
-func lastOfEach(doubles *Doubles, field string, all []Entry, key func(Entry) string) []Entry {
+func lastOfEach(warnings *Warnings, field string, all []Entry, key func(Entry) string) []Entry {
 	last := make(map[string]int, len(all))
 	for i, e := range all {
 		last[key(e)] = i
@@ -105,7 +122,7 @@ func lastOfEach(doubles *Doubles, field string, all []Entry, key func(Entry) str
 		if field == "address" {
 			text = e.target()
 		}
-		*doubles = append(*doubles, strictyaml.Problem{
+		*warnings = append(*warnings, strictyaml.Problem{
 			Line: e.line, Path: field,
 			Text: fmt.Sprintf("%s stands in line %d again: this entry is left out", text, all[winner].line),
 		})

@@ -166,18 +166,18 @@ func TestDoublesAreNamedWithBothLines(t *testing.T) {
 		"line 3: address: h:1 stands in line 6 again: this entry is left out",
 		"line 4: address: 10.0.0.2:1 stands in line 5 again: this entry is left out",
 	}
-	entries, doubles, err := Parse([]byte(file))
+	entries, warnings, err := Parse([]byte(file))
 	if err != nil || len(entries) != 3 {
 		t.Fatalf("got %+v, %v, want 3 entries", entries, err)
 	}
-	if got := lines(doubles); !slices.Equal(got, want) {
+	if got := lines(warnings); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-func lines(doubles Doubles) []string {
+func lines(warnings Warnings) []string {
 	var list []string
-	for _, d := range doubles {
+	for _, d := range warnings {
 		list = append(list, d.String())
 	}
 	return list
@@ -258,4 +258,26 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: %+v, printed and read again %+v, %v", file, entries, again, err)
 		}
 	})
+}
+
+// A role that no filter reads is named with its line; a server without one, or of an odd other label, is not.
+func TestRolesThatServeNothingAreNamed(t *testing.T) {
+	file := "endpoints:\n"
+	for i, labels := range []string{
+		"llm-d.ai/role: decode", "llm-d.ai/role: decod", "", "role: decod", `llm-d.ai/role: ""`,
+		"llm-d.ai/role: encode-prefill-decode",
+	} {
+		file += fmt.Sprintf("- {name: s%d, address: 10.0.0.%d, port: 1, labels: {%s}}\n", i, i+1, labels)
+	}
+	entries, warnings, err := Parse([]byte(file))
+	if err != nil || len(entries) != 6 {
+		t.Fatalf("%d entries, %v; want all 6", len(entries), err)
+	}
+	const want = ", want one of [decode prefill encode prefill-decode encode-prefill encode-prefill-decode both]: " +
+		"profiles that filter by role pass this server by"
+	if got := lines(warnings); !slices.Equal(got, []string{
+		`line 3: labels.llm-d.ai/role: s1: got "decod"` + want, `line 6: labels.llm-d.ai/role: s4: got ""` + want,
+	}) {
+		t.Errorf("warnings:\n%s", strings.Join(got, "\n"))
+	}
 }

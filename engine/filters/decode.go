@@ -18,7 +18,7 @@ func (Decode) Filter(in *schedule.Input, keep []bool) {
 
 // Decodes reports whether a server generates tokens, by its role.
 func Decodes(server schedule.Candidate) bool {
-	switch role, labelled := server.Label(roleLabel); role {
+	switch role, labelled := server.Label(RoleLabel); role {
 	case "decode", "prefill-decode", "both", "encode-prefill-decode":
 		return true
 	default:

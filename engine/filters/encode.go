@@ -12,7 +12,7 @@ func (Encode) Validate() error { return nil }
 // Filter keeps candidates by their role.
 func (Encode) Filter(in *schedule.Input, keep []bool) {
 	for i := range in.Candidates().Len() {
-		role, _ := in.Candidates().At(i).Label(roleLabel)
+		role, _ := in.Candidates().At(i).Label(RoleLabel)
 		switch role {
 		case "encode", "encode-prefill", "encode-prefill-decode":
 			keep[i] = true

@@ -42,5 +42,8 @@ func keepAll(keep []bool) {
 	}
 }
 
-// roleLabel says which stages of a request a server takes.
-const roleLabel = "llm-d.ai/role"
+// RoleLabel says which stages of a request a server takes.
+const RoleLabel = "llm-d.ai/role"
+
+// Roles are the values of RoleLabel that filters by role read; a server with another one serves no stage.
+var Roles = []string{"decode", "prefill", "encode", "prefill-decode", "encode-prefill", "encode-prefill-decode", "both"}

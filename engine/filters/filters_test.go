@@ -19,8 +19,8 @@ import (
 
 func TestFilters(t *testing.T) {
 	roles := []map[string]string{
-		{roleLabel: "decode"}, {roleLabel: "prefill"}, {roleLabel: "prefill-decode"}, {roleLabel: "both"},
-		{roleLabel: "encode"}, {roleLabel: "encode-prefill"}, {roleLabel: "encode-prefill-decode"}, {roleLabel: ""},
+		{RoleLabel: "decode"}, {RoleLabel: "prefill"}, {RoleLabel: "prefill-decode"}, {RoleLabel: "both"},
+		{RoleLabel: "encode"}, {RoleLabel: "encode-prefill"}, {RoleLabel: "encode-prefill-decode"}, {RoleLabel: ""},
 		{"app": "x"}, nil,
 	}
 	apps := []map[string]string{{"app": "a", "gpu": "h100"}, {"app": "a"}, {"app": "b", "gpu": ""}, nil}

@@ -18,7 +18,7 @@ func (Prefill) Filter(in *schedule.Input, keep []bool) {
 
 // Prefills reports whether a server reads prompts for others, by its role.
 func Prefills(server schedule.Candidate) bool {
-	switch role, _ := server.Label(roleLabel); role {
+	switch role, _ := server.Label(RoleLabel); role {
 	case "prefill", "encode-prefill", "prefill-decode", "both", "encode-prefill-decode":
 		return true
 	}

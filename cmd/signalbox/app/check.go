@@ -136,12 +136,12 @@ func (k *checker) followDiscovery(ctx context.Context, name string, d config.Dis
 }
 
 func (k *checker) checkEndpoints(name string, data []byte) string {
-	entries, doubles, err := discovery.Parse(data)
+	entries, warnings, err := discovery.Parse(data)
 	if err != nil {
 		k.problem(name, err)
 		return ""
 	}
-	for _, d := range doubles {
+	for _, d := range warnings {
 		k.warn(name, d)
 	}
 	return fmt.Sprintf("endpoints %d\n", len(entries))

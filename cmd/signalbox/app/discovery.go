@@ -38,7 +38,7 @@ func openFile(o *options, cfg *loaded, log *telemetry.Log) (*discovery.File, err
 	told := endpointsLog{log: log.Logger, say: o.hooks.say}
 	file, err := discovery.Open(discovery.Config{
 		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch, Problem: told.problem, Told: told.change,
-		Doubles: func(p discovery.Doubles) { log.Warn("endpoints: duplicate entries", zap.Stringers("entries", p)) },
+		Warnings: func(p discovery.Warnings) { log.Warn("endpoints: doubtful entries", zap.Stringers("entries", p)) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("endpoints file %s:\n%w", cfg.Discovery.Path, err)
@@ -84,7 +84,8 @@ func (l endpointsLog) change(c discovery.Change) {
 		}
 	}
 	if c.Endpoints == 0 {
-		l.log.Warn("endpoints: there are none, requests get 503", fields...)
+		l.log.Warn("endpoints: there are none; requests wait as long as flow control lets them, and get 503 then, or "+
+			"at once without it", fields...)
 		return
 	}
 	l.log.Info("endpoints changed", fields...)
@@ -93,8 +94,12 @@ func (l endpointsLog) change(c discovery.Change) {
 // follow tells the picker the endpoints of a source, until the tree is closed.
 func (t *tree) follow(ctx context.Context, source endpointSource) {
 	t.source = source
-	if pods, ok := source.(cluster); ok {
-		pods.join(ctx, t)
+	switch from := source.(type) {
+	case cluster:
+		from.join(ctx, t)
+	case *discovery.File:
+		t.concern = from.Concern
+		t.registry.MustRegister(from.Collectors()...)
 	}
 	go source.Run(context.WithoutCancel(ctx), t.picker.Discovery())
 }
