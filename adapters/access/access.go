@@ -24,6 +24,8 @@ import (
 	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 )
 
 const (
@@ -210,8 +212,12 @@ func (r *Reviews) answer(q question, ask func(context.Context) (answer, error)) 
 	if ctx.Err() != nil {
 		return r.trust(e) // there are too many questions
 	}
-	got, err := ask(ctx)
-	r.note(err)
+	var got answer
+	err = supervise.Recover("a review", func() (err error) {
+		got, err = ask(ctx)
+		return err
+	})
+	r.note(supervise.WithStack(err))
 	return r.keep(e, got, err)
 }
 

@@ -23,6 +23,7 @@ const (
 	refused = -1 - iota // there is no connection
 	lost                // there is no answer
 	garbled             // the answer is half a document
+	bomb                // it panics
 )
 
 // cluster answers reviews: tokens of users begin with "of-", and users with rights have one path each.
@@ -62,6 +63,8 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	case status == lost:
 		<-r.Context().Done()
 		return nil, r.Context().Err()
+	case status == bomb:
+		panic("the test")
 	case status == garbled:
 		w.WriteHeader(http.StatusOK)
 		_, _ = w.WriteString("{")
@@ -178,7 +181,7 @@ func TestAnswersAreKept(t *testing.T) {
 func TestNoAnswer(t *testing.T) {
 	rights := map[string]string{"anna": "/metrics", "carl": "/metrics"}
 	for status, trusted := range map[int]bool{
-		refused: true, lost: true, garbled: false,
+		refused: true, lost: true, garbled: false, bomb: false,
 		401: false, 403: false, 404: false, 429: false, 500: false, 503: false,
 	} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -205,7 +208,8 @@ func TestNoAnswer(t *testing.T) {
 					want("bert", Undecided)
 					want("carl", Undecided)
 				}
-				if got := problems(); len(got) != 1 || !strings.Contains(got[0], "tokenreviews.authentication.k8s.io") {
+				says := map[bool]string{false: "tokenreviews.authentication.k8s.io", true: "a review has panicked: the test\n"}
+				if got := problems(); len(got) != 1 || !strings.Contains(got[0], says[status == bomb]) {
 					t.Errorf("told %q, want the review that fails, once", got)
 				}
 				<-time.After(time.Until(ends) - 2*answerWithin - time.Second)

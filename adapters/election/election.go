@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 )
 
 // The times follow from two bounds: a holder that died is replaced within 8 s, one that gave the Lease up within 1.5 s.
@@ -114,10 +116,18 @@ func (e *Election) Run(ctx context.Context) {
 	defer close(e.ended)
 	stop := context.AfterFunc(ctx, e.cancel)
 	defer stop()
-	for e.ctx.Err() == nil {
-		e.elector.Run(e.ctx) // returns once the Lease is lost
-	}
+	supervise.KeepRunning(e.ctx, "the elector", func(ctx context.Context) {
+		for ctx.Err() == nil {
+			e.elector.Run(ctx) // returns once the Lease is lost
+		}
+	}, e.panicked)
 	e.lock.yield()
+}
+
+// panicked has this process lead no more, and says why.
+func (e *Election) panicked(err error) {
+	e.lock.yield()
+	e.lock.note(failure{verb: "run", text: err.Error(), reason: "Panic", stack: supervise.WithStack(err)})
 }
 
 // Close gives the Lease up, if this process has it. The channel is closed once that is done, or the API server has not
@@ -145,9 +155,17 @@ func (e *Election) Leads() error {
 	return errors.New(text)
 }
 
+// changed is called on a goroutine of the elector's own.
 func (e *Election) changed(holder string) {
-	if e.cfg.Changed != nil {
+	if e.cfg.Changed == nil {
+		return
+	}
+	err := supervise.Recover("telling of the leader", func() error {
 		e.cfg.Changed(holder, holder == e.cfg.Identity)
+		return nil
+	})
+	if err != nil && e.cfg.Problem != nil {
+		e.cfg.Problem(supervise.WithStack(err))
 	}
 }
 

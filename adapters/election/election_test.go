@@ -37,6 +37,7 @@ type access struct {
 	fails  error         // what calls return; nil = the store answers
 	delay  time.Duration // of answers
 	stalls bool          // calls get no answer
+	bombs  int           // so many calls panic
 }
 
 func (a *access) set(fails error, stalls bool, delay time.Duration) {
@@ -49,7 +50,14 @@ func (a *access) set(fails error, stalls bool, delay time.Duration) {
 func (a *access) do(ctx context.Context, call func(*store) error) error {
 	a.mu.Lock()
 	fails, stalls, delay := a.fails, a.stalls, a.delay
+	bomb := a.bombs > 0
+	if bomb {
+		a.bombs--
+	}
 	a.mu.Unlock()
+	if bomb {
+		panic("the test")
+	}
 	if fails != nil {
 		return fails
 	}
@@ -384,5 +392,53 @@ func TestLeadsWhileNoOtherMay(t *testing.T) {
 		if took := time.Since(began); took != answerWithin {
 			t.Errorf("a call without an answer took %v, want %v", took, answerWithin)
 		}
+	})
+}
+
+// A panic of what claims the Lease, or of whom its holder is told, ends neither the process nor the claim, and is said
+// with its stack.
+func TestPanicsEndNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := &access{store: &store{}, name: "a", bombs: 2}
+		var mu sync.Mutex
+		var told []string
+		e, err := claim(Config{
+			Identity: "a", Lease: "l", Changed: func(string, bool) { panic("of who is told") },
+			Problem: func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					told = append(told, err.Error())
+				}
+			},
+		}, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go e.Run(t.Context())
+		leads := func(what string) {
+			t.Helper()
+			<-time.After(3 * time.Second)
+			if err := e.Leads(); err != nil {
+				t.Errorf("%s: %v, want that it leads", what, err)
+			}
+		}
+		leads("after panics at the start")
+		at.mu.Lock()
+		at.bombs = 1
+		at.mu.Unlock()
+		<-time.After(2 * lasts)
+		leads("after a panic of a renewal")
+		mu.Lock()
+		defer mu.Unlock()
+		all := strings.Join(told, "\n")
+		for _, want := range []string{"the elector has panicked: the test", "telling of the leader has panicked: of who",
+			"election_test.go"} {
+			if !strings.Contains(all, want) {
+				t.Errorf("no problem says %q: %.500s", want, all)
+			}
+		}
+		e.cancel()
+		synctest.Wait()
 	})
 }

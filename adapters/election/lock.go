@@ -2,6 +2,7 @@ package election
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type lock struct {
 type failure struct {
 	verb, text string
 	reason     metav1.StatusReason // of the API server; "" = there was no answer
+	stack      error               // of a panic, with its stack; nil = it is of a call
 }
 
 // Get reads the Lease.
@@ -90,7 +92,7 @@ func (l *lock) note(f failure) {
 	l.failed = f
 	l.mu.Unlock()
 	if !known && l.cfg.Problem != nil {
-		l.cfg.Problem(errors.New(f.text))
+		l.cfg.Problem(cmp.Or(f.stack, errors.New(f.text)))
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 )
 
 // Reason says what an Event is about: a closed set, which is a label of metrics too.
@@ -182,6 +183,10 @@ func (e *Events) Run(ctx context.Context) {
 	}
 	defer close(e.ended)
 	defer context.AfterFunc(ctx, e.cancel)()
+	supervise.KeepRunning(e.ctx, "writing Events", e.loop, func(err error) { e.note(supervise.WithStack(err)) })
+}
+
+func (e *Events) loop(ctx context.Context) {
 	look := time.NewTicker(settled)
 	defer look.Stop()
 	for {
@@ -190,7 +195,7 @@ func (e *Events) Run(ctx context.Context) {
 			e.take(n)
 		case now := <-look.C:
 			e.settle(now)
-		case <-e.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 	}

@@ -62,6 +62,20 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
+// panicking is a transport that panics once.
+type panicking struct {
+	next http.RoundTripper
+	done bool
+}
+
+func (p *panicking) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !p.done {
+		p.done = true
+		panic("the test")
+	}
+	return p.next.RoundTrip(r)
+}
+
 func (c *cluster) refuse(path string, status int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -312,4 +326,30 @@ func TestCloseBeforeRun(t *testing.T) {
 	}
 	e.Close()
 	e.Run(t.Context()) // returns at once
+}
+
+// A panic while an Event is written ends neither the process nor the writing of the next one, and is said.
+func TestPanicEndsNoEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{cluster: &cluster{}, t: t}
+		e, err := Open(Config{
+			Cluster:   &rest.Config{Host: "http://cluster", Transport: &panicking{next: s.cluster}},
+			Namespace: "prod", Pool: "llama", Group: "inference.networking.k8s.io", Identity: "picker-1",
+			Problem: func(err error) { s.problems = append(s.problems, fmt.Sprint(err)) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Events = e
+		go e.Run(t.Context())
+		s.say(NoReadyEndpoints, "none")
+		<-time.After(time.Second)
+		s.say(EndpointsReady, "one")
+		if n, reason := s.last(); n != 1 || reason != EndpointsReady.String() || len(s.problems) < 1 ||
+			!strings.Contains(s.problems[0], "writing Events has panicked: the test\n") {
+			t.Errorf("%d Events, the last %s, problems %.200q; want the one after the panic, which is said", n, reason,
+				s.problems)
+		}
+		e.Close()
+	})
 }

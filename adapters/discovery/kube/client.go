@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 )
 
 // Cluster returns how the API server is reached: by a kubeconfig file, else by those that $KUBECONFIG names, else by
@@ -358,7 +360,7 @@ func (s *source) listOnce(ctx context.Context, o metav1.ListOptions, late func(e
 		ctx, giveUp := context.WithCancel(ctx)
 		calls.Go(func() {
 			all := s.of.all()
-			err := recovering("the call", func() error { return s.request(o).Do(ctx).Into(all) })
+			err := supervise.Recover("the call", func() error { return s.request(o).Do(ctx).Into(all) })
 			if ctx.Err() != nil {
 				return // it was given up
 			}
@@ -436,7 +438,7 @@ func newRelay(ctx context.Context, cancel context.CancelFunc, from watch.Interfa
 	go func() {
 		defer close(r.out)
 		defer r.from.Stop()
-		if err := recovering("the watch", func() error { r.run(ctx, failed); return nil }); err != nil {
+		if err := supervise.Recover("the watch", func() error { r.run(ctx, failed); return nil }); err != nil {
 			failed(err)
 		}
 	}()

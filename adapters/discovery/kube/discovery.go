@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/signalbox-epp/signalbox/adapters/discovery"
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -116,7 +117,7 @@ func (d *Discovery) Run(ctx context.Context, to messages.Port[messages.PoolMsg])
 	d.life.Run(ctx, func(ctx context.Context) {
 		d.out.to = to
 		defer d.client.closeIdle()
-		keepRunning(ctx, "discovery", d.loopOnce, d.reset)
+		supervise.KeepRunning(ctx, "discovery", d.loopOnce, d.reset)
 	})
 }
 

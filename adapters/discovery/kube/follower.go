@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 )
 
 // event is what a follower tells the loop of Run.
@@ -77,7 +78,7 @@ func (d *Discovery) follow(ctx context.Context, r resource, s selection) *follow
 		}).RunWithContext(ctx)
 	}
 	d.running.Go(func() {
-		keepRunning(ctx, following+" "+r.String(), reflect, func(err error) {
+		supervise.KeepRunning(ctx, following+" "+r.String(), reflect, func(err error) {
 			f.tell(ctx, event{kind: failed, verb: following, err: err})
 		})
 	})
@@ -202,81 +203,23 @@ func (t *teller) Resync() error { return nil }
 // A panic ends neither the process nor what is known. Whatever runs here is begun anew, on a goroutine of this package.
 // What client-go runs on one of its own, which decodes what watches bring, gets decoders that do not panic.
 
-// panicked is the error that a panic has become.
-type panicked struct {
-	what  string // what has panicked
-	cause any
-	stack []byte
-}
-
-const hasPanicked = " has panicked: "
-
-// Error says what has panicked and why, and not where, for it is shown in one line.
-func (p *panicked) Error() string { return p.what + hasPanicked + fmt.Sprint(p.cause) }
-
-// withStack returns an error with the stack of the panic that it is of, if it is of one.
-func withStack(err error) error {
-	var of *panicked
-	if !errors.As(err, &of) {
-		return err
-	}
-	return fmt.Errorf("%w\n%s", err, of.stack)
-}
-
 // isPanic reports whether an error is of a panic. That of a watch is the text alone.
 func isPanic(err error) bool {
-	var of *panicked
+	var of *supervise.Panic
 	text := err.Error()
-	return errors.As(err, &of) || strings.Contains(text, undecodable) && strings.Contains(text, hasPanicked)
+	return errors.As(err, &of) || strings.Contains(text, undecodable) && strings.Contains(text, supervise.HasPanicked)
 }
 
-// recovering returns what a function returns, or that it has panicked.
-func recovering(what string, do func() error) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = &panicked{what, cause, debug.Stack()}
-		}
-	}()
-	return do()
-}
-
-const (
-	// restartAfter is how long what has panicked pauses. It doubles each time, up to mostRestartAfter, and begins anew
-	// after a run that was longer than that.
-	restartAfter     = 100 * time.Millisecond
-	mostRestartAfter = 30 * time.Second
-)
-
-// keepRunning runs a function until it returns without a panic, or ctx is done. It calls failed with each panic.
-func keepRunning(ctx context.Context, what string, do func(context.Context), failed func(error)) {
-	for pause := restartAfter; ; pause = min(2*pause, mostRestartAfter) {
-		began := time.Now()
-		err := recovering(what, func() error { do(ctx); return nil })
-		if err == nil {
-			return
-		}
-		failed(err)
-		if time.Since(began) > mostRestartAfter {
-			pause = restartAfter
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// beside runs a function beside the loop of Run, as keepRunning does.
+// beside runs a function beside the loop of Run, as supervise.KeepRunning does.
 func (d *Discovery) beside(ctx context.Context, what string, do func(context.Context)) {
-	d.running.Go(func() { keepRunning(ctx, what, do, d.panicked) })
+	d.running.Go(func() { supervise.KeepRunning(ctx, what, do, d.panicked) })
 }
 
 // panicked counts a panic and says it with its stack.
 func (d *Discovery) panicked(err error) {
 	d.metrics.errors.WithLabelValues("", "panic").Inc()
 	if d.cfg.Problem != nil {
-		d.cfg.Problem(withStack(err))
+		d.cfg.Problem(supervise.WithStack(err))
 	}
 }
 
@@ -314,7 +257,7 @@ type guardedDecoder struct{ of runtime.Decoder }
 func (g guardedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (
 	o runtime.Object, kind *schema.GroupVersionKind, err error,
 ) {
-	err = recovering("decoding", func() (err error) {
+	err = supervise.Recover("decoding", func() (err error) {
 		o, kind, err = g.of.Decode(data, defaults, into)
 		return err
 	})

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 )
 
 // object is any object of the API server. Its spec and status stay undecoded, so that one object with a field of the
@@ -267,7 +268,7 @@ func (d *Discovery) followKind(ctx context.Context, k Kind) {
 		if before != nil {
 			<-before // a kind that was dropped and is asked for again is told one at a time still
 		}
-		keepRunning(ctx, "telling "+r.String(), func(ctx context.Context) { d.tellKind(ctx, k, view.next) }, d.panicked)
+		supervise.KeepRunning(ctx, "telling "+r.String(), func(ctx context.Context) { d.tellKind(ctx, k, view.next) }, d.panicked)
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 )
 
 // problems are what is wrong now, by what it is about: a call to the API server or an object. What it takes to note or
@@ -55,7 +57,7 @@ func (p *problems) note(about string, r resource, err error) {
 	told := before != nil && before.reason == now.reason && (!object || before.text == now.text)
 	p.set(about, now)
 	if p.report != nil && !told {
-		p.report(withStack(err))
+		p.report(supervise.WithStack(err))
 	}
 }
 

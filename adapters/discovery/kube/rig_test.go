@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -113,6 +114,18 @@ type held struct {
 	status int
 }
 
+// wait returns the status that a request gets, once it may; 0 = as usual.
+func (h *held) wait(r *http.Request) int {
+	if h.path != r.URL.Path {
+		return 0
+	}
+	select {
+	case <-h.until:
+	case <-r.Context().Done():
+	}
+	return h.status
+}
+
 // hold has the lists of a path wait until the result is called, and answered with a status from then on; 0 = as usual.
 func (f *fake) hold(path string, status int) (release func()) {
 	f.mu.Lock()
@@ -162,15 +175,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	held := f.held
 	f.mu.Unlock()
-	if held.path == r.URL.Path {
-		select {
-		case <-held.until:
-		case <-r.Context().Done():
-		}
-		if held.status != 0 {
-			refusal = held.status
-		}
-	}
+	refusal = cmp.Or(held.wait(r), refusal)
 	from, _ := strconv.Atoi(q.Get("resourceVersion"))
 	switch {
 	case refusal != 0:
