@@ -35,8 +35,8 @@ type Config struct {
 	// Problem, if not nil, is told of a bad file, of names that do not resolve, and of a system that gives no notices
 	// of changes: of each once, and nil when no problem is left. It must not block.
 	Problem func(error)
-	// Warnings, if not nil, is told of what is doubtful in a file, whenever that differs from the last time. It must not
-	// block.
+	// Warnings, if not nil, is told of what is doubtful in a file, whenever that differs from the last time. It must
+	// not block.
 	Warnings func(Warnings)
 	// Told, if not nil, is told of each set that the pool took. It must not block.
 	Told func(Change)

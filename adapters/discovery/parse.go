@@ -40,8 +40,8 @@ type Entry struct {
 //	port:      required; "8000" or 8000
 //	labels:    names and values, at most 64
 //
-// A name that stands twice in one namespace counts once, and so do an address and port: the last wins, and warnings says
-// which lost. It names roles too that no filter reads. The error is a *strictyaml.Error with every problem.
+// A name that stands twice in one namespace counts once, and so do an address and port: the last wins, and warnings
+// says which lost. It names roles too that no filter reads. The error is a *strictyaml.Error with every problem.
 func Parse(file []byte) (entries []Entry, warnings Warnings, err error) {
 	root, problem := strictyaml.Parse(file)
 	if root == nil && problem == nil {
@@ -78,8 +78,8 @@ func oddRoles(entries []Entry) (odd Warnings) {
 		if role, labelled := e.Labels[filters.RoleLabel]; labelled && !slices.Contains(filters.Roles, role) {
 			odd = append(odd, strictyaml.Problem{
 				Line: e.line, Path: "labels." + filters.RoleLabel,
-				Text: fmt.Sprintf("%s: got %q, want one of %v: profiles that filter by role pass this server by", e.Name,
-					clip.Value(role), filters.Roles),
+				Text: fmt.Sprintf("%s: got %q, want one of %v: profiles that filter by role pass this server by",
+					e.Name, clip.Value(role), filters.Roles),
 			})
 		}
 	}

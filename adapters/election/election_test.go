@@ -432,8 +432,8 @@ func TestPanicsEndNothing(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		all := strings.Join(told, "\n")
-		for _, want := range []string{"the elector has panicked: the test", "telling of the leader has panicked: of who",
-			"election_test.go"} {
+		for _, want := range []string{"the elector has panicked: the test",
+			"telling of the leader has panicked: of who", "election_test.go"} {
 			if !strings.Contains(all, want) {
 				t.Errorf("no problem says %q: %.500s", want, all)
 			}

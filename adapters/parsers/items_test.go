@@ -81,10 +81,12 @@ func TestItems(t *testing.T) {
 		"a document in words": {"/v1/messages", chat(`{"type":"document","source":{"type":"text",`+
 			`"media_type":"text/plain","data":"d"}}`, `{"type":"document","so\u0075rce":{"data":"d","media_type":`+
 			`"text/plain","type":"text"},"title":"t"}`), nil},
-		"of the system":    {"/v1/messages", `{"system":[{"type":"text","text":"x","url":"u"}],"messages":[]}`, nil},
-		"in a message":     {chats, `{"messages":[{"role":"user","content":"x","url":"u","image_url":"i","data":"d"}]}`, nil},
-		"of a turn before": {responses, `{"previous_input_messages":[{"content":[{"image_url":"i"}]}],"input":"x"}`, nil},
-		"in lists":         {chats, chat(`{"type":"image_url","image_url":["i",{"url":"u"}]}`), nil},
+		"of the system": {"/v1/messages", `{"system":[{"type":"text","text":"x","url":"u"}],"messages":[]}`, nil},
+		"in a message": {chats, `{"messages":[{"role":"user","content":"x","url":"u","image_url":"i","data":"d"}]}`,
+			nil},
+		"of a turn before": {responses, `{"previous_input_messages":[{"content":[{"image_url":"i"}]}],"input":"x"}`,
+			nil},
+		"in lists": {chats, chat(`{"type":"image_url","image_url":["i",{"url":"u"}]}`), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var want, told []string

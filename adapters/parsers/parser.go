@@ -141,8 +141,8 @@ func (p *Parser) readEncoded(f format, contentType, contentEncoding string, body
 // same otherwise. Of a model that stands twice that is the last value, which Parse takes too; a JSON object without a
 // model gets one as its first member.
 //
-// The text is nil for a body of which Parse takes no model, for one with a content encoding, for a form without a model,
-// and for one of SGLang without, which has no such member and refuses what it does not know.
+// The text is nil for a body of which Parse takes no model, for one with a content encoding, for a form without a
+// model, and for one of SGLang without, which has no such member and refuses what it does not know.
 func (p *Parser) Rename(path, contentType, contentEncoding string, body []byte, model string) (from, to int,
 	text []byte) {
 	if list, ok := codings(contentEncoding); !ok || list.n > 0 {

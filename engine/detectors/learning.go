@@ -37,7 +37,8 @@ func (*Learning) Learns() []attributes.Attribute {
 	return []attributes.Attribute{attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage}
 }
 
-// Saturation returns the share of the windows of all servers that get requests that is in use. A server without one is half full at most.
+// Saturation returns the share of the windows of all servers that get requests that is in use. A server without one is
+// half full at most.
 func (d *Learning) Saturation(in *schedule.Input) float64 {
 	load, room, counts := 0.0, 0.0, countedOf(in)
 	requests, windows := in.Numbers(d.requests), in.Numbers(d.window)

@@ -79,8 +79,8 @@ func TestShelvesAreBounded(t *testing.T) {
 	}
 }
 
-// While requests of the configuration before run beside those of the newest, neither drops what the other keeps, and the
-// newest says how much is kept and how it is summed up.
+// While requests of the configuration before run beside those of the newest, neither drops what the other keeps, and
+// the newest says how much is kept and how it is summed up.
 func TestShelvesAreOfTheNewestConfiguration(t *testing.T) {
 	m, f, x := NewTables(), NewFirstTokens(reader("a")), NewMedia(reader("a"))
 	before, now := span, span

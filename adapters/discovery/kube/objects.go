@@ -268,7 +268,8 @@ func (d *Discovery) followKind(ctx context.Context, k Kind) {
 		if before != nil {
 			<-before // a kind that was dropped and is asked for again is told one at a time still
 		}
-		supervise.KeepRunning(ctx, "telling "+r.String(), func(ctx context.Context) { d.tellKind(ctx, k, view.next) }, d.panicked)
+		tell := func(ctx context.Context) { d.tellKind(ctx, k, view.next) }
+		supervise.KeepRunning(ctx, "telling "+r.String(), tell, d.panicked)
 	})
 }
 
