@@ -101,12 +101,17 @@ type file struct {
 	name    string // absolute path in the image, without the leading slash
 	mode    fs.FileMode
 	content []byte
+	link    string // what it is a symbolic link to; "" = it is none
 }
 
 // files returns the files that the container file copies into the image, in its order.
 func (r release) files(p platform, recipe recipe) ([]file, error) {
 	var all []file
 	for _, to := range recipe.files {
+		if to == "/bin" {
+			all = append(all, file{name: "bin/sh", link: "/signalbox"}, file{name: "bin/sleep", link: "/signalbox"})
+			continue
+		}
 		f := file{name: strings.TrimPrefix(to, "/"), mode: 0o644}
 		var err error
 		switch to {
@@ -163,6 +168,9 @@ func archive(files []file, at time.Time) ([]byte, error) {
 		}
 		head := tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: int64(f.mode), Size: int64(len(f.content)),
 			ModTime: at}
+		if f.link != "" {
+			head.Typeflag, head.Linkname, head.Mode = tar.TypeSymlink, f.link, 0o777
+		}
 		if err := w.WriteHeader(&head); err != nil {
 			return nil, err
 		}

@@ -208,8 +208,16 @@ func contains(t *testing.T, img v1.Image, binary []byte) {
 		if found[head.Name], err = io.ReadAll(r); err != nil {
 			t.Fatal(err)
 		}
+		if head.Typeflag == tar.TypeSymlink {
+			found[head.Name] = []byte(head.Linkname)
+		}
 		if runnable := head.Mode&0o111 != 0; head.Typeflag == tar.TypeReg && runnable != (head.Name == "signalbox") {
 			t.Errorf("%s has mode %o", head.Name, head.Mode)
+		}
+	}
+	for _, name := range []string{"bin/sh", "bin/sleep"} {
+		if got := string(found[name]); got != "/signalbox" {
+			t.Errorf("%s is a link to %q, want the binary", name, got)
 		}
 	}
 	if !bytes.Equal(found["signalbox"], binary) {

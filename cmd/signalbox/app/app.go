@@ -83,6 +83,9 @@ func (p *program) rename(c *cobra.Command) {
 // Main runs the command that the process's arguments name. If the command fails, Main ends the process with a status
 // other than 0. At a second signal it ends the process at once.
 func Main(opts ...Option) {
+	if status, called := sleepIfCalled(os.Args); called {
+		os.Exit(status)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	root := newRoot(opts...)
