@@ -208,7 +208,7 @@ func TestNoAnswer(t *testing.T) {
 					want("bert", Undecided)
 					want("carl", Undecided)
 				}
-				says := map[bool]string{true: "a review has panicked: the test\n", false: "tokenreviews.authentication."}
+				says := map[bool]string{true: "a review has panicked: the test\n", false: "tokenreviews.authentication"}
 				if got := problems(); len(got) != 1 || !strings.Contains(got[0], says[status == bomb]) {
 					t.Errorf("told %q, want the review that fails, once", got)
 				}

@@ -50,7 +50,7 @@ func sleepIfCalled(args []string) (status int, called bool) {
 		lastWords(os.Stderr, args[0]+": this image has no shell: want sleep and a number of seconds\n")
 		return noCommand, true
 	}
-	time.Sleep(length)
+	<-time.After(length)
 	return 0, true
 }
 
