@@ -23,7 +23,7 @@ var detectors = map[string]contract{
 		is: "",
 	}, "engine/detectors", "TestUtilization"},
 	"a server counts as full before its first answer": {fault{
-		file: "engine/detectors/utilization.go", was: "if in.Awaited(d.queue, i) {", is: "if false {",
+		file: "engine/detectors/utilization.go", was: "if in.Awaited(d.queue, i) || ", is: "if ",
 	}, "engine/detectors", "TestUtilization"},
 	"one full server saturates the pool": {fault{
 		file: "engine/detectors/utilization.go", was: "return sum / float64(max(n, 1))", is: "return sum",
@@ -43,12 +43,14 @@ var detectors = map[string]contract{
 		is: "true || slices.Contains(keep, true)",
 	}, "engine/detectors", "TestUtilization"},
 	"saturation is that of one server": {fault{
-		file: "engine/detectors/concurrency.go", was: "(servers * float64(d.MaxConcurrency))",
-		is: "float64(d.MaxConcurrency)",
+		file: "engine/detectors/concurrency.go", was: "return shares / float64(servers)", is: "return shares",
 	}, "engine/detectors", "TestConcurrency"},
 	"tokens count as requests": {fault{
-		file: "engine/detectors/concurrency.go", was: "sum(in.Numbers(d.tokens))", is: "sum(in.Numbers(d.requests))",
+		file: "engine/detectors/concurrency.go", was: "in.Numbers(d.tokens).At(i)/", is: "in.Numbers(d.requests).At(i)/",
 	}, "engine/detectors", "TestConcurrency"},
+	"an ejected server fills the pool": {fault{
+		file: "engine/detectors/detectors.go", was: "return c.all || !c.in.Ejected(i)", is: "return true",
+	}, "engine/detectors", "TestSaturationIsOfServersThatGetRequests"},
 	"a server at its limit passes": {fault{
 		file: "engine/detectors/concurrency.go", was: "< float64(room.Requests)", is: "<= float64(room.Requests)",
 	}, "engine/detectors", "TestConcurrency"},
