@@ -181,7 +181,8 @@ type Logged struct {
 // Usage is what is known of a response's tokens.
 type Usage struct {
 	Source       UsageSource
-	PromptTokens int   // as reported; 0 = not reported
+	PromptTokens int   // as reported
+	PromptKnown  bool  // PromptTokens was reported, whatever is known of the output
 	CachedTokens int   // of the prompt, as reported
 	CachedKnown  bool  // CachedTokens was reported, be it 0; many servers report it only if they are told to
 	OutputTokens int   // as reported or estimated; with any other Source 0, which is unknown
@@ -194,8 +195,8 @@ type UsageSource uint8
 const (
 	NoUsage          UsageSource = iota // there was no response, it was an error, or it has not ended
 	UsageReported                       // by the model server, in the response's body
-	UsageEstimated                      // from the bytes of the body; the tokens of the prompt are unknown
-	UsageNotReported                    // the whole body was seen, and has no usage
+	UsageEstimated                      // from the bytes of the body
+	UsageNotReported                    // the whole body was seen, and does not tell the tokens of the output
 
 	// The body was not seen to its end, and there is no estimate, for one of these reasons.
 

@@ -23,7 +23,7 @@ func TestServedRequestHoldsLoadFromPickToEnd(t *testing.T) {
 	s.cycle.Tell(messages.ResponseEnded{
 		ResponseBytes: 9,
 		Usage: messages.Usage{
-			Source: messages.UsageReported, PromptTokens: 9, CachedTokens: 3, CachedKnown: true,
+			Source: messages.UsageReported, PromptKnown: true, PromptTokens: 9, CachedTokens: 3, CachedKnown: true,
 			OutputTokens: 4,
 		},
 	})

@@ -184,7 +184,7 @@ func (c *Cycle) withdrawPrompt(ctx runtime.Context[messages.CycleMsg]) {
 		c.held.prompt = false
 		failed := c.rec.Status >= 400 || c.rec.FirstToken == 0 && !c.proved
 		m := messages.PromptEnded{Request: c.req.ID, Failed: failed}
-		if usage := &c.rec.Usage; usage.Source == messages.UsageReported && usage.PromptTokens > 0 {
+		if usage := &c.rec.Usage; usage.PromptTokens > 0 {
 			m.Prompt = messages.ReportedPrompt{
 				API: c.req.Form.API, Stream: c.req.Stream,
 				PromptTokens: usage.PromptTokens, Media: c.req.Media, CachedTokens: usage.CachedTokens,

@@ -96,8 +96,8 @@ var (
 		Model: "m", Flow: messages.FlowKey{Fairness: "f", Priority: 2}, Stream: true, Status: 200,
 		QueueWait:  time.Second,
 		FirstToken: 2 * time.Second, Ended: 6 * time.Second, BodyBytes: 100, ResponseBytes: 50,
-		Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 20, CachedTokens: 10, CachedKnown: true,
-			OutputTokens: 5},
+		Usage: messages.Usage{Source: messages.UsageReported, PromptKnown: true, PromptTokens: 20,
+			CachedTokens: 10, CachedKnown: true, OutputTokens: 5},
 	}
 	refused = messages.Record{
 		Model: "m", Flow: streamed.Flow, Status: 429, Reason: messages.NoCapacity, Ended: time.Second,

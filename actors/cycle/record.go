@@ -150,7 +150,8 @@ func (c *Cycle) countTokens() {
 		c.deps.Estimates.Learn(&a, &r.Usage)
 		return
 	}
-	r.Usage = c.deps.Estimates.Usage(&a)
+	estimate := c.deps.Estimates.Usage(&a)
+	r.Usage.Source, r.Usage.OutputTokens = estimate.Source, estimate.OutputTokens
 	if a.Whole && !r.Bypassed && r.Usage.Source == messages.UsageNotLearned {
 		r.Usage.Source = messages.UsageNotReported
 	}

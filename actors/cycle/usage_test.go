@@ -28,7 +28,7 @@ func (s *scene) life(t *testing.T, change func(*scene), told ...messages.CycleMs
 }
 
 func reported(tokens int) messages.Usage {
-	return messages.Usage{Source: messages.UsageReported, PromptTokens: 7, OutputTokens: tokens}
+	return messages.Usage{Source: messages.UsageReported, PromptKnown: true, PromptTokens: 7, OutputTokens: tokens}
 }
 
 // TestOutputIsEstimatedFromBytes: answers that are seen in full are learned from, the tokens of others are estimated,
@@ -57,6 +57,15 @@ func TestOutputIsEstimatedFromBytes(t *testing.T) {
 		},
 		"seen, and not reported": {streamedChat, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}},
 			messages.Usage{Source: messages.UsageEstimated, OutputTokens: 20}},
+		"seen, and the prompt reported": {
+			streamedChat, []messages.CycleMsg{began, messages.ResponseEnded{
+				ResponseBytes: 700, Usage: messages.Usage{PromptKnown: true, PromptTokens: 7, CachedKnown: true},
+			}},
+			messages.Usage{
+				Source: messages.UsageEstimated, OutputTokens: 20, PromptKnown: true, PromptTokens: 7,
+				CachedKnown: true,
+			},
+		},
 		"cut": {streamedChat, []messages.CycleMsg{began, messages.StreamGone{ResponseBytes: 600}},
 			messages.Usage{Source: messages.UsageEstimated, OutputTokens: 10}},
 		"visible, for the proxy was asked": {other, []messages.CycleMsg{
@@ -105,8 +114,8 @@ func TestOutputIsEstimatedFromBytes(t *testing.T) {
 			t.Errorf("%s: usage %+v, want %+v", name, got, c.want)
 		}
 	}
-	if got := s.metric("signalbox_usage_total"); got < 17 {
-		t.Errorf("%v requests are counted by what is known of their tokens, want 17", got)
+	if got := s.metric("signalbox_usage_total"); got < 18 {
+		t.Errorf("%v requests are counted by what is known of their tokens, want 18", got)
 	}
 }
 

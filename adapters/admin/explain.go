@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -212,26 +213,40 @@ var unknownUsage = map[messages.UsageSource]string{
 // used returns what is known of the response's tokens, and by what means.
 func used(r *requestView) string {
 	u, response := r.Usage, "response "+size(r.ResponseBytes)
-	seen := ""
-	if !r.Visible && r.HeadersSeconds != nil {
-		seen = "; the response's body bypassed Signalbox"
+	if !r.Visible && r.HeadersSeconds != nil && u.source != messages.NoUsage {
+		response += "; the response's body bypassed Signalbox"
+	}
+	prompt := usedByPrompt(&u)
+	if prompt != "" {
+		prompt += "; output "
 	}
 	switch u.source {
 	case messages.UsageReported:
-		text := "prompt " + plural(*u.PromptTokens, "token")
-		if *u.PromptTokens > 0 && u.CachedTokens != nil {
-			text += fmt.Sprintf(", %d of them cached (%d%%)", *u.CachedTokens, 100**u.CachedTokens / *u.PromptTokens)
-		}
-		return text + "; output " + plural(*u.OutputTokens, "token") + "; " + response
+		return cmp.Or(prompt, "prompt not reported; output ") + plural(*u.OutputTokens, "token") + "; " + response
 	case messages.UsageEstimated:
-		return "output about " + plural(*u.OutputTokens, "token") + ", estimated from its bytes; " + response + seen
+		return cmp.Or(prompt, "output ") + "about " + plural(*u.OutputTokens, "token") +
+			", estimated from its bytes; " + response
 	case messages.NoUsage:
 		if r.Running {
 			return "not known yet"
 		}
-		return "none; " + response
+		return prompt + "none; " + response
 	}
-	return "not known: " + unknownUsage[u.source] + "; " + response + seen
+	return prompt + "not known: " + unknownUsage[u.source] + "; " + response
+}
+
+// usedByPrompt returns what the model server reported of the prompt; "" = nothing.
+func usedByPrompt(u *usageView) string {
+	switch {
+	case u.PromptTokens == nil && u.CachedTokens == nil:
+		return ""
+	case u.PromptTokens == nil:
+		return "prompt not reported, " + strconv.Itoa(*u.CachedTokens) + " of its tokens cached"
+	case *u.PromptTokens == 0 || u.CachedTokens == nil:
+		return "prompt " + plural(*u.PromptTokens, "token")
+	}
+	return fmt.Sprintf("prompt %s, %d of them cached (%d%%)", plural(*u.PromptTokens, "token"), *u.CachedTokens,
+		100**u.CachedTokens / *u.PromptTokens)
 }
 
 // handled lists the messages.

@@ -35,7 +35,7 @@ func served() messages.Record {
 		Headers: 210 * time.Millisecond, FirstToken: 230 * time.Millisecond, PromptTokens: 812, BodyBytes: 3250,
 		Status: 200, ResponseBytes: 34567,
 		Served: messages.EndpointID{Slot: 3, Generation: 1}, Usage: messages.Usage{Source: messages.UsageReported,
-			PromptTokens: 800, CachedTokens: 640, CachedKnown: true, OutputTokens: 120},
+			PromptKnown: true, PromptTokens: 800, CachedTokens: 640, CachedKnown: true, OutputTokens: 120},
 		Events: messages.ListOf(
 			messages.RecordEvent{Name: "RequestArrived", Waited: 1200, Took: 34000},
 			messages.RecordEvent{Name: "Dispatched", At: 12400 * time.Microsecond, Waited: 900,

@@ -126,7 +126,7 @@ func wait(w *messages.Wait) *waitView {
 
 // usageView is what is known of the response's tokens; null = not known.
 type usageView struct {
-	Source       string `json:"source"` // how they are known, or why they are not
+	Source       string `json:"source"` // how those of the output are known, or why they are not
 	PromptTokens *int   `json:"prompt_tokens"`
 	CachedTokens *int   `json:"cached_tokens"` // of the prompt
 	OutputTokens *int   `json:"output_tokens"`
@@ -137,14 +137,14 @@ type usageView struct {
 
 func usage(u messages.Usage) usageView {
 	v := usageView{Source: u.Source.String(), source: u.Source}
-	switch u.Source {
-	case messages.UsageReported:
-		v.PromptTokens, v.OutputTokens = &u.PromptTokens, &u.OutputTokens
-		if u.CachedKnown {
-			v.CachedTokens = &u.CachedTokens
-		}
-	case messages.UsageEstimated:
-		v.OutputTokens, v.Estimated = &u.OutputTokens, true
+	if u.PromptKnown {
+		v.PromptTokens = &u.PromptTokens
+	}
+	if u.CachedKnown {
+		v.CachedTokens = &u.CachedTokens
+	}
+	if v.Estimated = u.Source == messages.UsageEstimated; v.Estimated || u.Source == messages.UsageReported {
+		v.OutputTokens = &u.OutputTokens
 	}
 	return v
 }

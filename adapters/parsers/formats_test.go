@@ -187,7 +187,7 @@ func answerOf(api messages.API) func(pieces ...[]byte) messages.Usage {
 			r.Write(p)
 		}
 		got := r.Usage()
-		got.Source, got.OwnBytes, got.CachedKnown = messages.NoUsage, 0, false
+		got.Source, got.OwnBytes, got.PromptKnown, got.CachedKnown = messages.NoUsage, 0, false, false
 		return got
 	}
 }

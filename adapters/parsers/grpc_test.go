@@ -184,7 +184,7 @@ func TestAnswersToCalls(t *testing.T) {
 				}
 				s.Write(c.body[cut:])
 				got := s.Usage()
-				got.Source, got.OwnBytes, got.CachedKnown = messages.NoUsage, 0, false
+				got.Source, got.OwnBytes, got.PromptKnown, got.CachedKnown = messages.NoUsage, 0, false, false
 				if got != c.want || s.ErrorStatus() != c.status || !s.Began() {
 					t.Fatalf("cut at byte %d: %+v, error %d, began %v; want %+v, error %d", cut, got, s.ErrorStatus(),
 						s.Began(), c.want, c.status)
@@ -230,7 +230,7 @@ func TestRealAnswersToCalls(t *testing.T) {
 			t.Fatalf("%s: %v, known %v", f.Name, err, known)
 		}
 		if want != (messages.Usage{}) {
-			want.Source, want.CachedKnown = messages.UsageReported, true
+			want.Source, want.PromptKnown, want.CachedKnown = messages.UsageReported, true, true
 		}
 		checkCuts(t, func(pieces ...[]byte) messages.Usage {
 			s := parsers.NewResponseScanner(messages.EngineAPI, grpcType)

@@ -3,6 +3,7 @@ package parsers
 import (
 	"bytes"
 	"math"
+	"strconv"
 
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -19,9 +20,10 @@ const (
 var usageLetters, metaLetters = []byte(`ge"`), []byte(`fo"`)
 
 // UsageScanner finds the token usage of a response in its body, JSON or server-sent events, as it passes: it reads the
-// usage objects, in the names of chat completions or in those of responses and messages, and looks at nothing else. Of
-// several objects the last value of each field counts. The body may be cut anywhere. The zero UsageScanner is ready; it
-// keeps some 200 bytes and never allocates. Not for concurrent use.
+// usage objects, in the names of chat completions or in those of responses and messages, and looks at nothing else.
+// Their figures are cumulative: of several objects the highest value of each counts. The body may be cut anywhere. The
+// zero UsageScanner is ready; it keeps some 200 bytes, and allocates only for what is no number. Not for concurrent
+// use.
 type UsageScanner struct {
 	lines lines
 	meta  bool // the objects have the name of SGLang
@@ -35,32 +37,46 @@ type UsageScanner struct {
 	keyLen  int      // its length; longer than the array if it did not fit
 	escaped bool     // the last byte was a backslash
 	details bool     // inside prompt_tokens_details, or input_tokens_details
-	number  int      // the one in hand; -1 = not a whole number
 	named   bool     // the last string was a key
+	number  [32]byte // the one in hand
+	digits  int      // its length; longer than the array if it did not fit
 
-	found, usage reported // with those of the object being read, and of whole ones alone
-	filled       bool     // the object being read has one
-	objects      int      // that were whole
+	object  figures // of the object being read
+	usage   messages.Usage
+	objects int // that were whole
 }
 
-// reported are the tokens that objects have named so far. Of the prompt Anthropic names three parts.
-type reported struct {
-	any                   bool
-	prompt, output        int
-	cached                int
-	cacheRead, cacheWrite int
-	cachedKnown           bool // cached or cacheRead was named
+// figure is a number of tokens in a usage object.
+type figure struct {
+	tokens  int
+	known   bool
+	garbled bool // it is there, and cannot be read
 }
 
-// usage returns the tokens in the words of messages.
-func (r *reported) usage() (u messages.Usage) {
-	if r.any {
-		u = messages.Usage{
-			Source: messages.UsageReported, PromptTokens: r.prompt + r.cacheRead + r.cacheWrite,
-			CachedTokens: max(r.cached, r.cacheRead), CachedKnown: r.cachedKnown, OutputTokens: r.output,
-		}
+// figures are those of one object. Of the prompt Anthropic names three parts.
+type figures struct {
+	prompt, output        figure
+	cached                figure
+	cacheRead, cacheWrite figure
+}
+
+// any reports whether one of the figures is known.
+func (f *figures) any() bool {
+	return f.prompt.known || f.output.known || f.cached.known || f.cacheRead.known || f.cacheWrite.known
+}
+
+// addTo adds what an object says to what those before it said.
+func (f *figures) addTo(u *messages.Usage) {
+	if f.output.known {
+		u.Source, u.OutputTokens = messages.UsageReported, max(u.OutputTokens, f.output.tokens)
 	}
-	return u
+	if f.prompt.known && !f.cacheRead.garbled && !f.cacheWrite.garbled {
+		u.PromptKnown = true
+		u.PromptTokens = max(u.PromptTokens, f.prompt.tokens+f.cacheRead.tokens+f.cacheWrite.tokens)
+	}
+	if f.cached.known || f.cacheRead.known {
+		u.CachedKnown, u.CachedTokens = true, max(u.CachedTokens, f.cached.tokens, f.cacheRead.tokens)
+	}
 }
 
 type usageState uint8
@@ -74,10 +90,10 @@ const (
 	inNumber
 )
 
-// Usage returns what complete usage objects said. A number that was missing in all is zero, and of the cached tokens it
-// is told that they were missing; NoUsage = there was no object.
+// Usage returns what complete usage objects said. A figure is unknown that was missing in all, or is no whole number of
+// 0 or more; NoUsage = that of the output is.
 func (u *UsageScanner) Usage() messages.Usage {
-	usage := u.usage.usage()
+	usage := u.usage
 	usage.OwnBytes = u.lines.own
 	return usage
 }
@@ -231,19 +247,25 @@ func (u *UsageScanner) step(c byte) bool {
 }
 
 func (u *UsageScanner) stepNumber(c byte) bool {
-	switch {
-	case c >= '0' && c <= '9':
-		if u.number >= 0 {
-			u.number = min(u.number*10+int(c-'0'), math.MaxInt32)
+	if c >= '0' && c <= '9' || c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-' {
+		if u.digits < len(u.number) {
+			u.number[u.digits] = c
 		}
-		return true
-	case c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-':
-		u.number = -1
+		u.digits = min(u.digits+1, len(u.number)+1)
 		return true
 	}
-	u.set()
+	u.set(whole(u.number[:min(u.digits, len(u.number))], u.digits <= len(u.number)))
 	u.state = inObject
 	return false
+}
+
+// whole returns the value of a number, which is unknown unless it is a whole one of 0 or more that tokens can have.
+func whole(text []byte, fits bool) figure {
+	n, err := strconv.ParseFloat(string(text), 64)
+	if !fits || err != nil || n < 0 || n > math.MaxInt32 || n != math.Trunc(n) {
+		return figure{garbled: true}
+	}
+	return figure{tokens: int(n), known: true}
 }
 
 // stepBefore waits for the colon and the brace behind the key. Anything else means that there is no usage object.
@@ -255,8 +277,8 @@ func (u *UsageScanner) stepBefore(c byte) bool {
 		u.state = afterColon
 		return true
 	case c == '{' && u.state == afterColon:
-		u.state, u.depth, u.details, u.named, u.filled = inObject, 1, false, false, false
-		u.found = u.usage
+		u.state, u.depth, u.details, u.named = inObject, 1, false, false
+		u.object = figures{}
 		return true
 	}
 	u.state = searching
@@ -266,7 +288,10 @@ func (u *UsageScanner) stepBefore(c byte) bool {
 func (u *UsageScanner) stepObject(c byte) {
 	switch {
 	case c == '"':
-		u.state, u.keyLen, u.escaped, u.named = inString, 0, false, false
+		if u.named {
+			u.set(figure{garbled: true})
+		}
+		u.state, u.keyLen, u.escaped = inString, 0, false
 	case c == ':':
 		u.named = true
 	case c == ',':
@@ -277,10 +302,9 @@ func (u *UsageScanner) stepObject(c byte) {
 		u.named = false
 	case c == '}' || c == ']':
 		u.close()
-	case c >= '0' && c <= '9' && u.named:
-		u.state, u.number = inNumber, int(c-'0')
-	case c == '-':
-		u.named = false
+	case (c >= '0' && c <= '9' || c == '-') && u.named:
+		u.state, u.digits = inNumber, 0
+		u.stepNumber(c)
 	}
 }
 
@@ -294,8 +318,8 @@ func (u *UsageScanner) close() {
 		return
 	}
 	u.state, u.last = searching, '}'
-	if u.filled {
-		u.usage = u.found
+	if u.object.any() {
+		u.object.addTo(&u.usage)
 		u.objects++
 		u.lines.due = true
 	}
@@ -321,40 +345,34 @@ func (u *UsageScanner) keyIs(s string) bool {
 	return u.keyLen == len(s) && string(u.key[:u.keyLen]) == s
 }
 
-// set stores the number in hand in the field that its key names.
-func (u *UsageScanner) set() {
+// set stores what the last key names, if it is a figure.
+func (u *UsageScanner) set(is figure) {
 	u.named = false
-	if u.number < 0 {
-		return
+	if to := u.field(); to != nil {
+		*to = is
 	}
-	to := u.field()
-	if to == nil {
-		return
-	}
-	*to, u.found.any, u.filled = u.number, true, true
-	u.found.cachedKnown = u.found.cachedKnown || to == &u.found.cached || to == &u.found.cacheRead
 }
 
-// field returns where the number goes that the last key names; nil = it is none of those that are wanted.
-func (u *UsageScanner) field() *int {
+// field returns the figure that the last key names; nil = it names none.
+func (u *UsageScanner) field() *figure {
 	if u.depth == 2 && u.details && u.keyIs("cached_tokens") {
-		return &u.found.cached
+		return &u.object.cached
 	}
 	if u.depth != 1 {
 		return nil
 	}
 	switch string(u.key[:min(u.keyLen, len(u.key))]) {
 	case "prompt_tokens", "input_tokens":
-		return &u.found.prompt
+		return &u.object.prompt
 	case "completion_tokens", "output_tokens":
-		return &u.found.output
+		return &u.object.output
 	case "cache_read_input_tokens":
-		return &u.found.cacheRead
+		return &u.object.cacheRead
 	case "cache_creation_input_tokens":
-		return &u.found.cacheWrite
+		return &u.object.cacheWrite
 	case "cached_tokens":
 		if u.meta {
-			return &u.found.cached
+			return &u.object.cached
 		}
 	}
 	return nil

@@ -23,14 +23,11 @@ func scan(pieces ...[]byte) messages.Usage {
 		u.Write(p)
 	}
 	got := u.Usage()
-	if tokens := got.PromptTokens + got.CachedTokens + got.OutputTokens; tokens > 0 &&
-		got.Source != messages.UsageReported {
-		panic(fmt.Sprintf("%+v is not called reported", got))
+	if got.OutputTokens > 0 && got.Source != messages.UsageReported || got.PromptTokens > 0 && !got.PromptKnown ||
+		got.CachedTokens > 0 && !got.CachedKnown {
+		panic(fmt.Sprintf("a figure of %+v is not called known", got))
 	}
-	if got.CachedTokens > 0 && !got.CachedKnown {
-		panic(fmt.Sprintf("the cached tokens of %+v are not called known", got))
-	}
-	got.Source, got.CachedKnown = messages.NoUsage, false // those of an object of zeros are reported too
+	got.Source, got.PromptKnown, got.CachedKnown = messages.NoUsage, false, false // those of zeros are known too
 	return got
 }
 
@@ -189,9 +186,15 @@ func TestUsageForms(t *testing.T) {
 		"null":             {`{"usage":{"prompt_tokens":5}} {"usage":null}`, five},
 		"nothing known":    {`{"usage":{"prompt_tokens":5}} {"usage":{"total_tokens":3}}`, five},
 		"cut":              {`{"usage":{"prompt_tokens":5}} {"usage":{"prompt_tokens":7`, five},
-		"the last value of each wins": {
-			`{"usage":{"prompt_tokens":9,"completion_tokens":1}} {"usage" : {"prompt_tokens" : 5}}`,
-			messages.Usage{PromptTokens: 5, OutputTokens: 1}},
+		"the highest value of each": {
+			`{"usage":{"prompt_tokens":5,"completion_tokens":1}} {"usage" : {"prompt_tokens" : 4,"completion_tokens":2}}`,
+			messages.Usage{PromptTokens: 5, OutputTokens: 2}},
+		"zeros at the end": {`{"usage":{"input_tokens":5,"cache_read_input_tokens":30,"output_tokens":1}} ` +
+			`{"usage":{"input_tokens":0,"cache_read_input_tokens":0,"output_tokens":7}}`,
+			messages.Usage{PromptTokens: 35, CachedTokens: 30, OutputTokens: 7}},
+		"parts of the prompt told at the end": {`{"usage":{"input_tokens":35,"output_tokens":0}} ` +
+			`{"usage":{"input_tokens":5,"cache_read_input_tokens":30,"output_tokens":7}}`,
+			messages.Usage{PromptTokens: 35, CachedTokens: 30, OutputTokens: 7}},
 		"parts of the prompt": {`{"usage":{"input_tokens":5,"cache_read_input_tokens":30,` +
 			`"cache_creation_input_tokens":200,"cache_creation":{"ephemeral_5m_input_tokens":200},"output_tokens":6}}`,
 			messages.Usage{PromptTokens: 235, CachedTokens: 30, OutputTokens: 6}},
@@ -203,10 +206,12 @@ func TestUsageForms(t *testing.T) {
 		"strings and words": {`{"usage":{"prompt_tokens":"9","completion_tokens":null,"x":true,"prompt_tokens":5}}`,
 			five},
 		"not whole": {`{"usage":{"prompt_tokens":5,"completion_tokens":1.5}}`, five},
-		"exponent":  {`{"usage":{"prompt_tokens":5,"completion_tokens":1e5}}`, five},
-		"negative":  {`{"usage":{"prompt_tokens":5,"completion_tokens":-7}}`, five},
-		"huge": {`{"usage":{"prompt_tokens":99999999999999999999999}}`,
-			messages.Usage{PromptTokens: 1<<31 - 1}},
+		"whole floats": {`{"usage":{"prompt_tokens":5.0,"completion_tokens":1.5e1}}`,
+			messages.Usage{PromptTokens: 5, OutputTokens: 15}},
+		"too long": {`{"usage":{"prompt_tokens":5,"completion_tokens":0.` + strings.Repeat("0", 40) + "}}",
+			five},
+		"negative":          {`{"usage":{"prompt_tokens":5,"completion_tokens":-7}}`, five},
+		"huge":              {`{"usage":{"prompt_tokens":5,"completion_tokens":99999999999999999999999}}`, five},
 		"long key":          {`{"usage":{"` + strings.Repeat("prompt_tokens", 99) + `":9,"prompt_tokens":5}}`, five},
 		"escaped quote":     {`{"usage":{"a\"prompt_tokens":9,"x\\":1,"prompt_tokens":5}}`, five},
 		"events over lines": {"data: {\"usage\": {\ndata: \"prompt_tokens\":\ndata: 5}}\n\n", five},
@@ -218,6 +223,41 @@ func TestUsageForms(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { checkCuts(t, scan, []byte(tt.body), tt.want) })
+	}
+}
+
+// A figure that is missing beside one that is there, or cannot be read, is not 0.
+func TestUnknownFigures(t *testing.T) {
+	type known struct{ prompt, output, cached bool }
+	for body, want := range map[string]known{
+		`{"prompt_tokens":5,"completion_tokens":0}`:                                {prompt: true, output: true},
+		`{"prompt_tokens":5}`:                                                      {prompt: true},
+		`{"completion_tokens":5}`:                                                  {output: true},
+		`{"prompt_tokens":5,"completion_tokens":-5}`:                               {prompt: true},
+		`{"prompt_tokens":5,"completion_tokens":1e30}`:                             {prompt: true},
+		`{"prompt_tokens":5,"completion_tokens":1e400}`:                            {prompt: true},
+		`{"prompt_tokens":5,"completion_tokens":2147483648}`:                       {prompt: true},
+		`{"prompt_tokens":5,"completion_tokens":"5"}`:                              {prompt: true},
+		`{"prompt_tokens":5,"completion\u005ftokens":5}`:                           {prompt: true},
+		`{"prompt_tokens":5,"completion_tokens":null}`:                             {prompt: true},
+		`{"prompt_tokens":-5,"completion_tokens":5}`:                               {output: true},
+		`{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":-1}}`:         {prompt: true},
+		`{"prompt_tokens":5}} {"usage":{"completion_tokens":5}`:                    {prompt: true, output: true},
+		`{"prompt_tokens":5}} {"usage":{"prompt_tokens":-5,"completion_tokens":5}`: {prompt: true, output: true},
+		`{"input_tokens":5,"cache_read_input_tokens":-1}`:                          {},
+		`{"input_tokens":5,"cache_creation_input_tokens":"9","output_tokens":5}`:   {output: true},
+		`{"input_tokens":5,"cache_read_input_tokens":null,"output_tokens":5}`:      {prompt: true, output: true},
+		`{"cache_read_input_tokens":5}`:                                            {cached: true},
+		`{"prompt_tokens":-5}`:                                                     {},
+	} {
+		checkCuts(t, func(pieces ...[]byte) known {
+			var s parsers.UsageScanner
+			for _, p := range pieces {
+				s.Write(p)
+			}
+			u := s.Usage()
+			return known{u.PromptKnown, u.Source == messages.UsageReported, u.CachedKnown}
+		}, []byte(`{"usage":`+body+"}"), want)
 	}
 }
 
@@ -320,8 +360,13 @@ func FuzzEvents(f *testing.F) {
 		if form&4 != 0 {
 			answer = strings.ReplaceAll(answer, "data: ", ": alive\ndata:")
 		}
-		most := func(n uint32) int { return int(min(n, 1<<31-1)) }
-		want := messages.Usage{PromptTokens: most(prompt), CachedTokens: most(cached), OutputTokens: most(output)}
+		known := func(n uint32) int { // more than that is none
+			if n > 1<<31-1 {
+				return 0
+			}
+			return int(n)
+		}
+		want := messages.Usage{PromptTokens: known(prompt), CachedTokens: known(cached), OutputTokens: known(output)}
 		cut = min(max(cut, 0), len(answer))
 		if got := scan([]byte(answer[:cut]), []byte(answer[cut:])); got != want {
 			t.Fatalf("%s\ncut at %d: %+v, want %+v", answer, cut, got, want)

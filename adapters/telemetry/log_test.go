@@ -314,14 +314,26 @@ func TestLineSaysHowTokensAreKnown(t *testing.T) {
 		"reported": {
 			messages.Record{
 				Headers: time.Second, FirstToken: 2 * time.Second, PromptTokens: 9,
-				Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 7, CachedKnown: true},
+				Usage: messages.Usage{
+					Source: messages.UsageReported, PromptKnown: true, PromptTokens: 7, CachedKnown: true,
+				},
 			},
 			map[string]any{"usage": "reported", "prompt_tokens": 7.0, "cached_tokens": 0.0, "output_tokens": 0.0,
 				"ttft": 2.0, "response_headers": 1.0},
 		},
 		"reported, without cached tokens": {
-			messages.Record{Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 7}},
+			messages.Record{Usage: messages.Usage{Source: messages.UsageReported, PromptKnown: true, PromptTokens: 7}},
 			map[string]any{"usage": "reported", "prompt_tokens": 7.0, "output_tokens": 0.0},
+		},
+		"the output alone": {
+			messages.Record{PromptTokens: 9, Usage: messages.Usage{Source: messages.UsageReported, OutputTokens: 5}},
+			map[string]any{"usage": "reported", "prompt_tokens_estimated": 9.0, "output_tokens": 5.0},
+		},
+		"the prompt alone": {
+			messages.Record{
+				Usage: messages.Usage{Source: messages.UsageNotReported, PromptKnown: true, PromptTokens: 7},
+			},
+			map[string]any{"usage": "not-reported", "prompt_tokens": 7.0},
 		},
 		"estimated": {
 			messages.Record{Headers: time.Second, PromptTokens: 9,

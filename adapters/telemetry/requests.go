@@ -87,16 +87,18 @@ func appendKnown(fields []zap.Field, r *messages.Record) []zap.Field {
 		fields = append(fields, zap.Duration("ttft", r.FirstToken))
 	}
 	u := &r.Usage
-	if u.Source == messages.UsageReported {
-		if u.CachedKnown {
-			fields = append(fields, zap.Int("cached_tokens", u.CachedTokens))
-		}
-		return append(fields, zap.Int("prompt_tokens", u.PromptTokens), zap.Int("output_tokens", u.OutputTokens))
+	if u.CachedKnown {
+		fields = append(fields, zap.Int("cached_tokens", u.CachedTokens))
 	}
-	if r.PromptTokens > 0 {
+	if u.PromptKnown {
+		fields = append(fields, zap.Int("prompt_tokens", u.PromptTokens))
+	} else if r.PromptTokens > 0 {
 		fields = append(fields, zap.Int("prompt_tokens_estimated", r.PromptTokens))
 	}
-	if u.Source == messages.UsageEstimated {
+	switch u.Source {
+	case messages.UsageReported:
+		fields = append(fields, zap.Int("output_tokens", u.OutputTokens))
+	case messages.UsageEstimated:
 		fields = append(fields, zap.Int("output_tokens_estimated", u.OutputTokens))
 	}
 	return fields

@@ -133,7 +133,7 @@ func (u *unpacker) id() messages.EndpointID {
 // header packs all of a record but Request, ArrivedAt, its events and its decision.
 func (p *packer) header(r *messages.Record) {
 	p.unsigned(r.Configuration)
-	p.flags(r.Stream, r.Running, r.Bypassed, r.Usage.CachedKnown)
+	p.flags(r.Stream, r.Running, r.Bypassed, r.Usage.CachedKnown, r.Usage.PromptKnown)
 	p.texts(r.ClientID, r.ResponseID, r.Model, r.Target, r.Flow.Fairness, string(r.Elsewhere), r.Local)
 	for _, d := range [...]time.Duration{r.Ended, r.QueueWait, r.Decided, r.Headers, r.FirstToken, r.SampleAge} {
 		p.signed(int64(d))
@@ -154,7 +154,7 @@ func (p *packer) header(r *messages.Record) {
 
 func (u *unpacker) header(r *messages.Record) {
 	r.Configuration = u.unsigned()
-	u.flags(&r.Stream, &r.Running, &r.Bypassed, &r.Usage.CachedKnown)
+	u.flags(&r.Stream, &r.Running, &r.Bypassed, &r.Usage.CachedKnown, &r.Usage.PromptKnown)
 	u.texts(&r.ClientID, &r.ResponseID, &r.Model, &r.Target, &r.Flow.Fairness, (*string)(&r.Elsewhere), &r.Local)
 	for _, d := range [...]*time.Duration{
 		&r.Ended, &r.QueueWait, &r.Decided, &r.Headers, &r.FirstToken, &r.SampleAge,

@@ -31,7 +31,9 @@ func crowded(id messages.RequestID, filters, scorers, n int) messages.Record {
 		Ended: 9_123_456_789, Decided: 123_456, Headers: 301_234_567, FirstToken: 312_345_678, PromptTokens: 2048,
 		BodyBytes: 8192, Status: 200, SampleAge: 412_345_678, ResponseBytes: 65536,
 		Served: messages.EndpointID{Slot: 3, Generation: 1},
-		Usage:  messages.Usage{Source: messages.UsageReported, PromptTokens: 2048, OutputTokens: 812, OwnBytes: 120},
+		Usage: messages.Usage{
+			Source: messages.UsageReported, PromptKnown: true, PromptTokens: 2048, OutputTokens: 812, OwnBytes: 120,
+		},
 	}
 	var events []messages.RecordEvent
 	for i := range 16 {

@@ -101,7 +101,7 @@ func (p *Plan) Reports() bool { return len(p.points.reports) > 0 }
 
 // Report calls the plugins that tell the proxy of a response. It may be called on any goroutine.
 func (p *Plan) Report(usage *messages.Usage, clock Clock) (list []Report) {
-	if usage.Source != messages.UsageReported {
+	if usage.Source != messages.UsageReported && !usage.PromptKnown {
 		return nil
 	}
 	for i := range p.points.reports {

@@ -57,7 +57,8 @@ func (c *client) response(to messages.List[messages.Address]) []scene {
 	scenes = append(scenes, scene{after: c.upTo(time.Second), step: steps[7],
 		says: func(now time.Time) messages.CycleMsg {
 			return messages.ResponseEnded{At: now, ResponseBytes: 900,
-				Usage: messages.Usage{Source: messages.UsageReported, PromptTokens: 90, OutputTokens: 9}}
+				Usage: messages.Usage{Source: messages.UsageReported, PromptKnown: true, PromptTokens: 90,
+					OutputTokens: 9}}
 		}})
 	if !c.faults.off && c.chance(.03) {
 		return append(scenes, c.leaving())

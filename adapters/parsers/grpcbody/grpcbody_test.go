@@ -194,7 +194,7 @@ func TestAnswers(t *testing.T) {
 	reported := func(prompt, cached, output int) messages.Usage {
 		return messages.Usage{
 			Source: messages.UsageReported, CachedKnown: true,
-			PromptTokens: prompt,
+			PromptTokens: prompt, PromptKnown: prompt > 0,
 			CachedTokens: cached,
 			OutputTokens: output,
 		}
@@ -208,7 +208,9 @@ func TestAnswers(t *testing.T) {
 	}{
 		"a stream":       {whole, reported(700, 640, 3)},
 		"not to its end": {whole[:len(whole)-1], reported(700, 0, 3)},
-		"nothing":        {nil, messages.Usage{}},
+		"told less later": {slices.Concat(seven, framed(blank("GenerateResponse").with("chunk",
+			blank("GenerateStreamChunk").with("prompt_tokens", uint32(3))).encoded(t))), reported(7, 0, 0)},
+		"nothing": {nil, messages.Usage{}},
 		"no tokens": {framed(blank("GenerateResponse").with("chunk",
 			blank("GenerateStreamChunk")).encoded(t)), messages.Usage{}},
 		"an empty message":   {slices.Concat(framed(nil), seven), reported(7, 0, 0)},

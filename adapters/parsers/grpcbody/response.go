@@ -172,7 +172,7 @@ const (
 var usageFields = [...][3]int{chunkField: {2, 3, 4}, completeField: {3, 4, 5}}
 
 // Answer reads the token usage in the answers of vLLM's own service, of the methods Generate and Embed. Of the prompt
-// and of cached tokens the last value counts. A message counts once it is whole. The zero Answer is ready for the
+// and of cached tokens the highest value counts. A message counts once it is whole. The zero Answer is ready for the
 // method Generate; it never allocates. Not for concurrent use.
 //
 // The output of an answer is the sum over its messages: each chunk of a stream tells the tokens that it has itself, and
@@ -235,7 +235,8 @@ type answerFields Answer
 
 func (a *answerFields) varint(num int, v uint64) {
 	if a.Embeds && num == embedTokens {
-		a.found.usage.PromptTokens, a.found.usage.Source = count(v), messages.UsageReported
+		a.found.usage.PromptTokens, a.found.usage.PromptKnown = count(v), true
+		a.found.usage.Source = messages.UsageReported
 	}
 }
 
@@ -275,11 +276,11 @@ func (p *answerPart) varint(num int, v uint64) {
 	found, fields := &p.found.usage, &usageFields[p.kind]
 	switch num {
 	case fields[0]:
-		found.PromptTokens = count(v)
+		found.PromptTokens, found.PromptKnown = max(found.PromptTokens, count(v)), true
 	case fields[1]:
 		p.output = count(v)
 	case fields[2]:
-		found.CachedTokens = count(v)
+		found.CachedTokens = max(found.CachedTokens, count(v))
 	default:
 		return
 	}

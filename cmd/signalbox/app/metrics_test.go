@@ -160,7 +160,8 @@ func (t *tree) requestOf(tt testing.TB, r messages.Request, flow string, status 
 	c.Post(messages.ResponseStarted{Status: status, At: now})
 	c.Post(messages.FirstTokenSeen{At: now.Add(time.Microsecond)})
 	c.Post(messages.ResponseEnded{At: now, ResponseBytes: 1, Usage: messages.Usage{Source: messages.UsageReported,
-		PromptTokens: 1, OutputTokens: 2}, Pace: messages.Pace{Events: [messages.PaceBuckets]uint32{1}}})
+		PromptKnown: true, PromptTokens: 1, OutputTokens: 2},
+		Pace: messages.Pace{Events: [messages.PaceBuckets]uint32{1}}})
 }
 
 // deprecated are the families that the reference counts in beside the present ones, and kept those that are there.

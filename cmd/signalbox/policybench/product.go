@@ -241,8 +241,8 @@ func (p *product) first(x *exchange) {
 
 func (p *product) ended(x *exchange) {
 	x.port.Post(messages.ResponseEnded{At: p.now, ResponseBytes: int64(x.output * 100), Usage: messages.Usage{
-		Source:       messages.UsageReported,
-		PromptTokens: x.prompt,
+		Source:      messages.UsageReported,
+		PromptKnown: true, PromptTokens: x.prompt,
 		OutputTokens: x.output,
 		CachedTokens: x.cached,
 		CachedKnown:  true,

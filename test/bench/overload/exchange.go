@@ -166,7 +166,8 @@ func (x *exchange) whole() {
 		x.follow()
 		return
 	}
-	usage := messages.Usage{Source: messages.UsageReported, PromptTokens: x.Prompt, OutputTokens: x.Output,
+	usage := messages.Usage{Source: messages.UsageReported, PromptKnown: true, PromptTokens: x.Prompt,
+		OutputTokens: x.Output,
 		CachedTokens: x.Cached}
 	x.port.Post(messages.ResponseEnded{At: w.now, ResponseBytes: bytes, Usage: usage})
 	x.ended(messages.StreamGone{Completed: true})
