@@ -52,29 +52,52 @@ func used(prompt, output int64) messages.TokensUsed {
 func TestFlowIsChargedAtTheEnd(t *testing.T) {
 	began := messages.ResponseStarted{Status: 200}
 	over := messages.ResponseEnded{ResponseBytes: 700, Usage: reported(33)}
+	other := func(s *scene) { streamedChat(s); s.asked.Form.LogProbs = 6 }
 	left := messages.WaitEnded{Request: 7, Endpoint: first}
 	for name, c := range map[string]struct {
 		turn bool // it waited
+		asks func(*scene)
 		told []messages.CycleMsg
 		want []messages.CapacityMsg
 	}{
-		"for all of a request that did not wait": {false, []messages.CycleMsg{began, over},
+		"for all of a request that did not wait": {false, streamedChat, []messages.CycleMsg{began, over},
 			[]messages.CapacityMsg{used(7, 33)}},
-		"for what a request that waited used beyond its prompt": {true, []messages.CycleMsg{began, over},
+		"for what a request that waited used beyond its prompt": {true, streamedChat, []messages.CycleMsg{began, over},
 			[]messages.CapacityMsg{left, used(7-12, 33)}},
-		"by an estimate": {true, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}},
+		"by an estimate": {true, streamedChat, []messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 700}},
 			[]messages.CapacityMsg{left, used(0, 20)}},
-		"for nothing, if no server answered": {true,
+		"by the events of a stream that is like no other": {false, other, []messages.CycleMsg{began,
+			messages.ResponseEnded{
+				ResponseBytes: 9000, Pace: messages.Pace{Events: [messages.PaceBuckets]uint32{30, 9}},
+			},
+		}, []messages.CapacityMsg{used(12, 40)}},
+		"by the bytes of a stream that bypassed": {false, other, []messages.CycleMsg{
+			messages.ResponseStarted{Status: 200, Bypasses: true},
+			messages.ResponseEnded{ResponseBytes: 9000, Logged: messages.Logged{Status: 200, Headers: 1}},
+		}, []messages.CapacityMsg{used(12, 45)}},
+		"by the bytes of a text": {false, func(s *scene) { other(s); s.asked.Form.Stream = false },
+			[]messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 900}},
+			[]messages.CapacityMsg{used(12, 225)}},
+		"by the bytes of what is not known": {false, func(s *scene) { s.asked.Form = messages.AnswerForm{} },
+			[]messages.CycleMsg{began, messages.ResponseEnded{ResponseBytes: 900}},
+			[]messages.CapacityMsg{used(12, 4)}},
+		"for what came before an error": {false, other, []messages.CycleMsg{began, messages.ErrorSeen{Status: 500},
+			messages.ResponseEnded{ResponseBytes: 900, Pace: messages.Pace{Events: [messages.PaceBuckets]uint32{9}}},
+		}, []messages.CapacityMsg{used(12, 10)}},
+		"for nothing, if no server answered": {true, streamedChat,
 			[]messages.CycleMsg{messages.ResponseStarted{Status: 503, Local: "no_healthy_upstream"}, over},
 			[]messages.CapacityMsg{left, used(-12, 0)}},
-		"for the prompt alone, if a server refused it": {false,
+		"for the prompt alone, if a server refused it": {false, streamedChat,
 			[]messages.CycleMsg{messages.ResponseStarted{Status: 400}, messages.ResponseEnded{ResponseBytes: 700}},
 			[]messages.CapacityMsg{used(12, 0)}},
-		"for what came before the client left": {false,
+		"for what came before the client left": {false, streamedChat,
 			[]messages.CycleMsg{began, messages.StreamGone{ResponseBytes: 600}}, []messages.CapacityMsg{used(12, 10)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := metered(t, new(fairness.Token))
+			c.asks(s)
+			s.play()
+			s.ready(24 * time.Hour)
 			if c.turn {
 				s.turns()
 			} else {
@@ -113,6 +136,25 @@ func TestFlowIsChargedForOutputAsItComes(t *testing.T) {
 			s.capacity.Got(used(7-12, 25-10))
 		})
 	}
+}
+
+// What was charged of an answer that does not tell its tokens is not given back.
+func TestUnknownOutputIsNotGivenBack(t *testing.T) {
+	s := metered(t, new(fairness.Token))
+	s.asked.Form.LogProbs = 6
+	s.play()
+	s.ready(24 * time.Hour)
+	s.arrive()
+	s.cycle.Tell(messages.ResponseStarted{Status: 200})
+	flow.LineWriter{Line: &s.line}.Set(1, 0)
+	s.cycle.Tell(messages.ResponseProgressed{ResponseBytes: 6000})
+	s.capacity.Got(used(12, 30))
+	flow.LineWriter{Line: &s.line}.Set(0, 0)
+	s.cycle.Tell(messages.ErrorSeen{Status: 500})
+	s.cycle.Tell(messages.ResponseEnded{
+		ResponseBytes: 9000, Pace: messages.Pace{Events: [messages.PaceBuckets]uint32{9}},
+	})
+	s.capacity.Got()
 }
 
 func TestRequestIsChargedOnlyIfItsBandAsks(t *testing.T) {

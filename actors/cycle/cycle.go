@@ -389,6 +389,7 @@ func (c *Cycle) onResponseEnded(ctx runtime.Context[messages.CycleMsg], m messag
 	c.rec.Usage, c.rec.ResponseBytes, c.whole = m.Usage, m.ResponseBytes, true
 	c.rec.ResponseID = cmp.Or(c.rec.ResponseID, m.ResponseID)
 	c.account.paced(&c.rec, &m.Pace)
+	c.wait.count(&m.Pace)
 	if m.Logged == (messages.Logged{}) {
 		c.reportSuccess(ctx.Now())
 	} else {

@@ -225,6 +225,17 @@ type charge struct {
 	metered bool
 	told    flow.Tokens // that it was charged for
 	picked  bool        // an endpoint was picked for it
+	events  int64       // of its answer with output; 0 = none, or they are not known
+}
+
+// count notes the events with output that a stream had, of which the first one has no time.
+func (c *charge) count(pace *messages.Pace) {
+	for _, n := range pace.Events {
+		c.events += int64(n)
+	}
+	if c.events > 0 {
+		c.events++
+	}
 }
 
 // chargeTurn notes that capacity charged the request with its turn; given is false if it takes that back.
@@ -241,15 +252,27 @@ func (c *Cycle) chargeSoFar(bytes int64) {
 	if !c.wait.metered || !c.deps.Bell.Line.Waits() || !c.goodAnswer() {
 		return
 	}
-	a := c.tokensIn(bytes, false)
-	estimate := c.deps.Estimates.Usage(&a)
 	c.tellUsed(flow.Tokens{
-		Prompt: flow.DispatchPrompt(c.req.PromptTokens), Output: int64(estimate.OutputTokens),
+		Prompt: flow.DispatchPrompt(c.req.PromptTokens), Output: max(c.wait.told.Output, c.outputSeen(bytes)),
 	})
 }
 
-// chargeAll corrects at the end of the request what its flow was charged, by what the record says. A check used
-// nothing, and neither did a request that the proxy answered by itself.
+// outputSeen returns the output of a response that has not told it, by the events or else by the bytes that were seen.
+// One that began as an error has none.
+func (c *Cycle) outputSeen(bytes int64) int64 {
+	if c.rec.Status >= 400 {
+		return 0
+	}
+	a := c.tokensIn(bytes, false)
+	if estimate := c.deps.Estimates.Usage(&a); estimate.Source == messages.UsageEstimated {
+		return int64(estimate.OutputTokens)
+	}
+	return cmp.Or(c.wait.events, a.Roughly())
+}
+
+// chargeAll corrects at the end of the request what its flow was charged, by what the record says. Output that the
+// response did not report is charged by what was seen of it, and never given back. A check used nothing, and neither
+// did a request that the proxy answered by itself.
 func (c *Cycle) chargeAll() {
 	if !c.wait.metered {
 		return
@@ -260,6 +283,9 @@ func (c *Cycle) chargeAll() {
 		used = flow.Tokens{
 			Prompt: cmp.Or(int64(u.PromptTokens), flow.DispatchPrompt(c.req.PromptTokens)),
 			Output: int64(u.OutputTokens),
+		}
+		if u.Source != messages.UsageReported {
+			used.Output = max(used.Output, c.wait.told.Output, c.outputSeen(c.rec.ResponseBytes))
 		}
 	}
 	c.tellUsed(used)

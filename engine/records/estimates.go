@@ -116,6 +116,22 @@ func (e *Estimates) Usage(a *Answer) messages.Usage {
 	return messages.Usage{Source: messages.UsageEstimated, OutputTokens: int(tokens)}
 }
 
+// Roughly returns how many tokens the bytes of an answer hold if nothing was learned of its form: as many as there are
+// events of the usual length in a stream, or words of the usual length in a text. An answer whose text is not its
+// output alone has few.
+func (a *Answer) Roughly() int64 {
+	const event, message, word = 200, 16, 4
+	switch {
+	case a.Bytes <= 0:
+		return 0
+	case a.Form.API == messages.EngineAPI:
+		return max(a.Bytes/message, 1)
+	case a.Form.Stream || !estimable(a):
+		return max(a.Bytes/event, 1)
+	}
+	return max(a.Bytes/word, 1)
+}
+
 // estimable reports whether the bytes of an answer say how many tokens it has.
 func estimable(a *Answer) bool {
 	return a.Form.API != messages.UnknownAPI && !a.Form.RepeatsMore
