@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"path/filepath"
 	"slices"
@@ -30,7 +31,11 @@ func byParser(page []byte, of *engine) (got [quantities]float64, ok bool) {
 		if t := family.GetType(); family != nil && (t == dto.MetricType_HISTOGRAM || t == dto.MetricType_SUMMARY) {
 			return got, false
 		}
-		for _, m := range family.GetMetric() {
+		samples := family.GetMetric()
+		if se.only == firstRank {
+			samples = firstRanks(samples, func(m *dto.Metric) bool { _, counts := valueOf(se, m); return counts })
+		}
+		for _, m := range samples {
 			if value, counts := valueOf(se, m); counts {
 				t := &sums[se.tells]
 				t.sum, t.highest, t.samples = t.sum+value, max(t.highest, value), t.samples+1
@@ -56,15 +61,45 @@ func byParser(page []byte, of *engine) (got [quantities]float64, ok bool) {
 	return got, true
 }
 
-func valueOf(se series, m *dto.Metric) (value float64, counts bool) {
+// firstRanks returns the samples of the first rank of each data parallel rank.
+func firstRanks(all []*dto.Metric, counts func(*dto.Metric) bool) (first []*dto.Metric) {
+	type place struct{ pp, tp uint64 }
+	lowest := map[string]place{}
+	at := func(m *dto.Metric) (data string, of place, ok bool) {
+		by := labelsOf(m)
+		var wrong [2]error
+		of.pp, wrong[0] = strconv.ParseUint(cmp.Or(by["pp_rank"], "0"), 10, 32)
+		of.tp, wrong[1] = strconv.ParseUint(cmp.Or(by["tp_rank"], "0"), 10, 32)
+		return by["dp_rank"], of, wrong == [2]error{} && counts(m)
+	}
+	for _, m := range all {
+		data, of, ok := at(m)
+		least, known := lowest[data]
+		if ok && (!known || of.pp < least.pp || of.pp == least.pp && of.tp < least.tp) {
+			lowest[data] = of
+		}
+	}
+	for _, m := range all {
+		if data, of, ok := at(m); ok && of == lowest[data] {
+			first = append(first, m)
+		}
+	}
+	return first
+}
+
+func labelsOf(m *dto.Metric) map[string]string {
 	by := map[string]string{}
 	for _, l := range m.GetLabel() {
 		by[l.GetName()] = l.GetValue()
 	}
-	rank := func(k string) bool { return by[k] == "" || by[k] == "0" }
+	return by
+}
+
+func valueOf(se series, m *dto.Metric) (value float64, counts bool) {
+	by := labelsOf(m)
 	switch se.only {
 	case firstRank:
-		counts = rank("tp_rank") && rank("pp_rank") && by["priority"] == ""
+		counts = by["priority"] == ""
 	case typeWaiting:
 		counts = by["request_type"] == "waiting"
 	case typeScheduled:

@@ -20,8 +20,9 @@ type condition uint8
 
 const (
 	always condition = iota
-	// firstRank holds for the total of rank 0. SGLang can report the same scheduler once for each tensor and pipeline
-	// rank and, beside the total, once for each request priority.
+	// firstRank holds for totals; of those only the ones of the first rank count, as scan.ofRank has it. SGLang can
+	// report the same scheduler once for each tensor and pipeline rank and, beside the total, once for each request
+	// priority.
 	firstRank
 	stateAwake     // sleep_state="awake"
 	typeWaiting    // request_type="waiting"
@@ -198,8 +199,7 @@ func (c condition) holds(l labels) bool {
 	case always:
 		return true
 	case firstRank:
-		return (l.is("tp_rank", "") || l.is("tp_rank", "0")) && (l.is("pp_rank", "") || l.is("pp_rank", "0")) &&
-			l.is("priority", "")
+		return l.is("priority", "")
 	case stateAwake:
 		return l.is("sleep_state", "awake")
 	case typeWaiting:

@@ -83,6 +83,22 @@ type tally struct {
 	zeros   int // samples of 0
 }
 
+func (t *tally) add(value float64) {
+	t.sum += value
+	t.highest = max(t.highest, value)
+	t.samples++
+	if value == 0 {
+		t.zeros++
+	}
+}
+
+func (t *tally) join(other tally) {
+	t.sum += other.sum
+	t.highest = max(t.highest, other.highest)
+	t.samples += other.samples
+	t.zeros += other.zeros
+}
+
 func (t tally) total() (float64, bool) { return t.sum, t.samples > 0 }
 
 // share returns the mean, and no more than 1.

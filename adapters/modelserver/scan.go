@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -17,7 +18,8 @@ const maxAdapters = 1024
 // Scan reads attributes that are built in from a metrics page: Prometheus text 0.0.4 or 1.0.0, or OpenMetrics. Others
 // are not looked for. engine is the name of the engine. If it is unknown or "", the first engine of which the page has
 // a series is taken. A server that runs several engines behind one page (data parallel) has one sample of each series
-// per engine: requests and blocks are summed, KV usage is averaged, and one engine that sleeps makes the server asleep.
+// per engine, or, of SGLang, one per rank of each, of which the first counts: requests and blocks are summed, KV usage
+// is averaged, and one engine that sleeps makes the server asleep.
 //
 // A sample that is negative, infinite, NaN or no number at all counts as absent. So does a last line without a line
 // end, because it may have been cut off. Scan keeps no part of page.
@@ -35,6 +37,9 @@ func (k known) scan(page []byte, engine string, want wanted) messages.Reading {
 		s.line(page[:end])
 		page = page[end+1:]
 	}
+	for i := range s.ranks {
+		s.tally[s.ranks[i].of.tells].join(s.ranks[i].tally)
+	}
 	return s.reading()
 }
 
@@ -48,6 +53,58 @@ type scan struct {
 	lora   labels  // of the newest LoRA sample; nil = there was none
 	loraAt float64 // value of that sample: when it was written, in Unix seconds
 	loaded loadedNames
+	ranks  []rank
+}
+
+// rank is what one data parallel rank says of a series whose samples are told once for each rank: those of its first
+// rank, by pipeline and then by tensor, that is on the page.
+type rank struct {
+	of     *series
+	data   []byte // the data parallel rank, as its label has it
+	pp, tp uint64
+	tally  tally
+}
+
+// mostRanks bounds the data parallel ranks of a page, times the series that they have.
+const mostRanks = 4096
+
+// ofRank returns the tally for a sample of the first rank so far; nil = it is of a later one, which says the same
+// again, or its rank is no number. Ranks of tensors count on over the data parallel ones, and over several nodes.
+func (s *scan) ofRank(of *series, l labels) *tally {
+	data, _, _ := l.label("dp_rank")
+	pp, isPP := rankIn(l, "pp_rank")
+	tp, isTP := rankIn(l, "tp_rank")
+	if !isPP || !isTP {
+		return nil
+	}
+	for i := range s.ranks {
+		r := &s.ranks[i]
+		if r.of != of || !bytes.Equal(r.data, data) {
+			continue
+		}
+		switch first := cmp.Or(cmp.Compare(pp, r.pp), cmp.Compare(tp, r.tp)); {
+		case first > 0:
+			return nil
+		case first < 0:
+			r.pp, r.tp, r.tally = pp, tp, tally{}
+		}
+		return &r.tally
+	}
+	if len(s.ranks) == mostRanks {
+		return nil
+	}
+	s.ranks = append(s.ranks, rank{of: of, data: data, pp: pp, tp: tp})
+	return &s.ranks[len(s.ranks)-1].tally
+}
+
+// rankIn returns the rank that a label has; 0 without the label.
+func rankIn(l labels, label string) (rank uint64, ok bool) {
+	text, _, _ := l.label(label)
+	if len(text) == 0 {
+		return 0, true
+	}
+	rank, err := strconv.ParseUint(string(text), 10, 32)
+	return rank, err == nil
 }
 
 // loadedNames are the adapters and models that samples name one by one, each once.
@@ -188,11 +245,11 @@ func (s *scan) take(of *series, line []byte) bool {
 		s.takeBase(p.labels)
 	}
 	t := &s.tally[of.tells]
-	t.sum += value
-	t.highest = max(t.highest, value)
-	t.samples++
-	if value == 0 {
-		t.zeros++
+	if of.only == firstRank {
+		t = s.ofRank(of, p.labels)
+	}
+	if t != nil {
+		t.add(value)
 	}
 	return true
 }

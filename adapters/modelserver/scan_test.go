@@ -209,6 +209,28 @@ sglang:cache_config_info{page_size="64",num_pages="11147"} 1
 `, func(r *told) {
 				r.Engine, r.Waiting, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "sglang", 5, 9, 0.37, 64, 11147
 			}},
+		"sglang, ranks of tensors that count on over those of data": {
+			`sglang:num_running_reqs{tp_rank="3",pp_rank="0",dp_rank="1"} 6
+sglang:num_running_reqs{tp_rank="0",pp_rank="0",dp_rank="0"} 8
+sglang:num_running_reqs{tp_rank="1",pp_rank="0",dp_rank="0"} 8
+sglang:num_running_reqs{tp_rank="2",pp_rank="0",dp_rank="1"} 5
+sglang:num_running_reqs{tp_rank="2",pp_rank="0",dp_rank="1",priority="5"} 99
+sglang:num_running_reqs{tp_rank="x",pp_rank="0",dp_rank="2"} 99
+sglang:token_usage{tp_rank="0",pp_rank="0",dp_rank="0"} 0.25
+sglang:token_usage{tp_rank="2",pp_rank="0",dp_rank="1"} 0.75
+sglang:token_usage{tp_rank="3",pp_rank="0",dp_rank="1"} 0.75
+sglang:num_pages{tp_rank="0",pp_rank="0",dp_rank="0"} 100
+sglang:num_pages{tp_rank="2",pp_rank="0",dp_rank="1"} 100
+sglang:page_size{tp_rank="0",pp_rank="0",dp_rank="0"} 64
+sglang:page_size{tp_rank="2",pp_rank="0",dp_rank="1"} 64
+`, func(r *told) { r.Engine, r.Running, r.KVUsed, r.BlockTokens, r.Blocks = "sglang", 13, 0.5, 64, 200 }},
+		"sglang, the second node": {
+			"sglang:num_running_reqs{tp_rank=\"5\"} 3\nsglang:num_running_reqs{tp_rank=\"4\"} 3\n",
+			func(r *told) { r.Engine, r.Running = "sglang", 3 }},
+		"sglang, the second stage": {
+			"sglang:num_queue_reqs{tp_rank=\"0\",pp_rank=\"1\"} 3\n" +
+				"sglang:num_queue_reqs{tp_rank=\"0\",pp_rank=\"2\"} 3\n",
+			func(r *told) { r.Engine, r.Waiting = "sglang", 3 }},
 		"sglang, cache in gauges": {
 			"sglang:num_queue_reqs 1\nsglang:page_size 32\nsglang:num_pages 77\n",
 			func(r *told) { r.Engine, r.Waiting, r.BlockTokens, r.Blocks = "sglang", 1, 32, 77 }},
