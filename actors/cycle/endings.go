@@ -25,11 +25,25 @@ func (c *Cycle) refuse(ctx runtime.Context[messages.CycleMsg], m messages.PickFa
 	if c.phase != queued {
 		return
 	}
+	if ofRoom(m.Reason) && len(c.deps.Pool.Snapshot().Endpoints) == 0 {
+		m = messages.PickFailed{Reason: messages.NoEndpoints, RetryAfter: m.RetryAfter}
+	}
 	c.rec.Reason, c.rec.Status = m.Reason, c.deps.Status(m.Reason)
 	c.giveRoomBack()
 	c.enter(done)
 	c.answer(ctx, m)
 	ctx.Stop()
+}
+
+// ofRoom reports whether a refusal says that servers have no room, or none in time. Of a pool without any that is not
+// what is missing, and a client that has another pool is to turn there.
+func ofRoom(why messages.Reason) bool {
+	switch why {
+	case messages.NoCapacity, messages.TTLExpired, messages.Displaced, messages.QueuePressure, messages.PickTimeout,
+		messages.RequestTimeout, messages.NotCached:
+		return true
+	}
+	return false
 }
 
 // cut has the stream end a request that was picked for, and ends it here.

@@ -132,8 +132,6 @@ func (c *Cycle) onWaitOver(ctx runtime.Context[messages.CycleMsg], over bool) {
 	case left > 0:
 		c.waitFor(ctx, left)
 		c.arm(ctx)
-	case len(c.deps.Pool.Snapshot().Endpoints) == 0:
-		c.refuse(ctx, messages.PickFailed{Reason: messages.NoEndpoints, RetryAfter: c.wait.retryAfter})
 	default:
 		c.refuse(ctx, messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: c.wait.retryAfter})
 	}

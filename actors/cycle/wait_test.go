@@ -234,6 +234,43 @@ func TestWaitForRoomEnds(t *testing.T) {
 	}
 }
 
+// While the pool has no endpoint at all, that is what is missing, whatever limit or rule ends the request.
+func TestRefusalSaysThatThereIsNoEndpoint(t *testing.T) {
+	for why, want := range map[messages.Reason]messages.Reason{
+		messages.NoCapacity: messages.NoEndpoints, messages.TTLExpired: messages.NoEndpoints,
+		messages.Displaced: messages.NoEndpoints, messages.QueuePressure: messages.NoEndpoints,
+		messages.ShuttingDown: messages.ShuttingDown, messages.Internal: messages.Internal,
+	} {
+		for name, ends := range map[string]messages.CycleMsg{
+			"not let in": messages.Rejected{Reason: why, RetryAfter: 2 * time.Second},
+			"in line":    messages.Evicted{Reason: why, RetryAfter: 2 * time.Second},
+		} {
+			s := gated(t)
+			s.arriveWithoutEndpoints()
+			s.cycle.Tell(ends)
+			s.stream.Got(messages.PickFailed{Reason: want, RetryAfter: 2 * time.Second})
+			if r := s.over(want); r.Wait.Outcome == messages.OutcomeRejectedCapacity {
+				t.Errorf("%s, %s: outcome %s", name, why, r.Wait.Outcome)
+			}
+		}
+	}
+	s := gated(t) // the whole request is late
+	endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(4, nil), nil)
+	s.play()
+	s.ready(turnLimit / 2)
+	s.arrive()
+	s.cycle.Advance(turnLimit / 2)
+	s.stream.Got(messages.PickFailed{Reason: messages.NoEndpoints, RetryAfter: time.Second})
+}
+
+func (s *scene) arriveWithoutEndpoints() {
+	endpoints.Publisher{Published: s.pool}.Publish(endpoints.NewSnapshot(4, nil), nil)
+	s.play()
+	s.ready(24 * time.Hour)
+	s.arrive()
+	s.capacity.Told()
+}
+
 // A request that waits while there is no endpoint waits for as long as that may take, also if endpoints come and go.
 func TestWaitForEndpoints(t *testing.T) {
 	s := gated(t)

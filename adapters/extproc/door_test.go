@@ -39,7 +39,20 @@ func yieldsInVain(_ *rig, m messages.MemoryRequested) bool {
 
 func refusesToSay(*rig, messages.MemoryRequested) bool { return false }
 
-const saturated = "429 rejected-saturated"
+// withoutServer has the pool be empty when memory is asked for.
+func withoutServer(
+	yields func(*rig, messages.MemoryRequested) bool,
+) func(*rig, messages.MemoryRequested) bool {
+	return func(r *rig, m messages.MemoryRequested) bool {
+		r.empty.Store(true)
+		return yields(r, m)
+	}
+}
+
+const (
+	saturated = "429 rejected-saturated"
+	noServer  = "503 rejected-no-endpoints"
+)
 
 // A body that does not fit has others make way, and waits for their memory, until its deadline at the latest.
 func TestBodyTakesRoomOfOthers(t *testing.T) {
@@ -64,6 +77,12 @@ func TestBodyTakesRoomOfOthers(t *testing.T) {
 		},
 		"nobody makes way": {yieldsNone, []*ask{qH(more), body}, nil, []string{"0s " + saturated}, ""},
 		"in vain":          {yieldsInVain, []*ask{qH(more), body}, nil, []string{"30s " + saturated}, ""},
+		"nobody makes way, and there is no server": {
+			withoutServer(yieldsNone), []*ask{qH(more), body}, nil, []string{"0s " + noServer}, "",
+		},
+		"in vain, and there is no server": {
+			withoutServer(yieldsInVain), []*ask{qH(more), body}, nil, []string{"30s " + noServer}, "",
+		},
 		"in vain, before its end": {
 			yieldsInVain, []*ask{qH(more), qB(spaces, more)}, nil, []string{"30s " + saturated}, "",
 		},

@@ -105,11 +105,20 @@ func Status(why messages.Reason) int {
 // to try again after a second.
 func refusalFor(why messages.Reason) messages.PickFailed {
 	m := messages.PickFailed{Reason: why}
-	if why == messages.Overloaded || why == messages.ShuttingDown || why == messages.PickTimeout ||
-		why == messages.NoCapacity {
+	if why == messages.Overloaded || why == messages.ShuttingDown || why == messages.PickTimeout {
 		m.RetryAfter = time.Second
 	}
 	return m
+}
+
+// saturated returns the refusal of a request that would need memory which requests hold that wait for room. If they
+// wait because there is no server at all, that is what is missing.
+func (st *stream) saturated(retryAfter time.Duration) messages.PickFailed {
+	why := messages.NoCapacity
+	if st.srv.deps.Empty != nil && st.srv.deps.Empty() {
+		why = messages.NoEndpoints
+	}
+	return messages.PickFailed{Reason: why, RetryAfter: max(retryAfter, time.Second)}
 }
 
 // refuseNow refuses from the handler's goroutine, and ends the stream.

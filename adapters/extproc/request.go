@@ -73,10 +73,11 @@ func (st *stream) onBodyTimeout(why messages.Reason) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.request.phase == requestGathering && st.response.phase == responseAwaited {
+		refusal := refusalFor(why)
 		if st.request.door.waits {
-			why = messages.NoCapacity // it is not the client that is late
+			refusal = st.saturated(0) // it is not the client that is late
 		}
-		st.refuseLocked(refusalFor(why))
+		st.refuseLocked(refusal)
 	}
 }
 
@@ -200,7 +201,7 @@ func (st *stream) noMemory() messages.PickFailed {
 	if st.under.MakeWay == nil {
 		return refusalFor(messages.Overloaded)
 	}
-	return refusalFor(messages.NoCapacity)
+	return st.saturated(0)
 }
 
 // awaitMemory has others make way for n bytes more of the body, and waits for their memory. It returns why the request
@@ -248,7 +249,7 @@ func (st *stream) awaitGrant(c *held.Claim, short int64) messages.PickFailed {
 			return messages.PickFailed{}
 		case y := <-c.Yielded():
 			if !y.Enough {
-				return messages.PickFailed{Reason: messages.NoCapacity, RetryAfter: y.RetryAfter}
+				return st.saturated(y.RetryAfter)
 			}
 		case m := <-st.inbox.answer: // it is refused already
 			if failed, ok := m.(messages.PickFailed); ok {
@@ -258,7 +259,7 @@ func (st *stream) awaitGrant(c *held.Claim, short int64) messages.PickFailed {
 			st.close(closedReturned)
 			return messages.PickFailed{Reason: messages.ClientGone} // nobody is told
 		case <-patience.C:
-			return refusalFor(messages.NoCapacity)
+			return st.saturated(0)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,6 +138,7 @@ type rig struct {
 	cycles   []*cycle
 	refused  []messages.Record
 	panicked []any
+	empty    atomic.Bool // the pool has no endpoint
 }
 
 func newRig(s setup) *rig {
@@ -182,7 +184,7 @@ func newRig(s setup) *rig {
 			defer r.mu.Unlock()
 			r.refused = append(r.refused, m.Record)
 		},
-		Now: time.Now,
+		Now: time.Now, Empty: r.empty.Load,
 		Panicked: func(v any, _ []byte) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

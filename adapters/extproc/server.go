@@ -151,7 +151,9 @@ type Deps struct {
 	Certified func(context.Context) []string
 	// Accepted reports whether a token lets a client name the endpoint of its request; nil = no token does.
 	Accepted func(token string) bool
-	Now      func() time.Time
+	// Empty reports whether the pool has no endpoint at all; nil = it has some.
+	Empty func() bool
+	Now   func() time.Time
 	// Panicked is told of a panic in a handler; it may be nil.
 	Panicked func(value any, stack []byte)
 }

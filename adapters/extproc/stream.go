@@ -355,8 +355,13 @@ func (st *stream) record(said messages.Reason) messages.Record {
 		said = messages.ClientGone
 	}
 	facts, wait := &st.request.facts, messages.Wait{}
-	if said == messages.NoCapacity && st.under.MakeWay != nil { // nobody made way for its body
-		wait.Outcome = messages.OutcomeRejectedCapacity
+	if st.under.MakeWay != nil { // nobody made way for its body
+		switch said {
+		case messages.NoCapacity:
+			wait.Outcome = messages.OutcomeRejectedCapacity
+		case messages.NoEndpoints:
+			wait.Outcome = messages.OutcomeRejectedNoEndpoints
+		}
 	}
 	return messages.Record{
 		Request: st.id, Configuration: st.under.Number,

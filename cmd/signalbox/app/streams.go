@@ -26,6 +26,7 @@ func (t *tree) serveStreams() {
 		InForce: t.configuration.streams,
 		Refused: t.picker.Refused, Now: t.picker.System().Now,
 		Connection: connectionOf, Certified: peers.Certified, Accepted: t.opts.tls.forces,
+		Empty: func() bool { return len(t.picker.Pool().Snapshot().Endpoints) == 0 },
 		Panicked: func(value any, stack []byte) {
 			t.log.Error("a stream panicked", zap.Any("panic", value), zap.ByteString("stream_stack", stack))
 		},
