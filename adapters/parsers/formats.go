@@ -156,6 +156,20 @@ func (f format) hasPriority() bool {
 	return false
 }
 
+// poolingEnds are how the paths end of requests that vLLM schedules by a priority though they generate nothing.
+var poolingEnds = [...]string{"/score", "/rerank", "/classify", "/pooling"}
+
+// pools reports whether a path is one of those.
+func pools(path string) bool {
+	path = strings.TrimSuffix(path, "/")
+	for _, end := range &poolingEnds {
+		if strings.HasSuffix(path, end) {
+			return true
+		}
+	}
+	return false
+}
+
 // limitedByTokens reports whether max_tokens limits the output.
 func (f format) limitedByTokens() bool {
 	return f == chatFormat || f == completionFormat || f == messagesFormat

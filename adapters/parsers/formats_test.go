@@ -120,24 +120,23 @@ func TestFormatsOfAParser(t *testing.T) {
 		formats parsers.Formats
 		path    string
 		want    messages.API
-		read    bool
 	}{
-		"OpenAI":               {parsers.OpenAI, chatPath, messages.ChatAPI, true},
-		"OpenAI no messages":   {parsers.OpenAI, "/v1/messages", 0, false},
-		"Anthropic":            {parsers.Anthropic, "/v1/messages/", messages.MessagesAPI, true},
-		"Anthropic no chat":    {parsers.Anthropic, chatPath, 0, false},
-		"vLLM":                 {parsers.VLLM, "/x/inference/v1/generate", messages.TokensAPI, true},
-		"vLLM no generate":     {parsers.VLLM, "/v1/generate", 0, false},
-		"vLLM before SGLang":   {parsers.Every, "/inference/v1/generate", messages.TokensAPI, true},
-		"SGLang":               {parsers.SGLang, "/generate?x=1", messages.GenerateAPI, true},
-		"SGLang alone":         {parsers.SGLang, "/inference/v1/generate", messages.GenerateAPI, true},
-		"not within a word":    {parsers.Every, "/v1/autogenerate", 0, false},
-		"completions, no chat": {parsers.OpenAI, "/v1/xchat/completions", messages.CompletionAPI, true},
+		"OpenAI":               {parsers.OpenAI, chatPath, messages.ChatAPI},
+		"OpenAI no messages":   {parsers.OpenAI, "/v1/messages", 0},
+		"Anthropic":            {parsers.Anthropic, "/v1/messages/", messages.MessagesAPI},
+		"Anthropic no chat":    {parsers.Anthropic, chatPath, 0},
+		"vLLM":                 {parsers.VLLM, "/x/inference/v1/generate", messages.TokensAPI},
+		"vLLM no generate":     {parsers.VLLM, "/v1/generate", 0},
+		"vLLM before SGLang":   {parsers.Every, "/inference/v1/generate", messages.TokensAPI},
+		"SGLang":               {parsers.SGLang, "/generate?x=1", messages.GenerateAPI},
+		"SGLang alone":         {parsers.SGLang, "/inference/v1/generate", messages.GenerateAPI},
+		"not within a word":    {parsers.Every, "/v1/autogenerate", 0},
+		"completions, no chat": {parsers.OpenAI, "/v1/xchat/completions", messages.CompletionAPI},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got messages.Request
 			err := parser.Of(c.formats).Parse(c.path, jsonType, "", []byte(`{"model":"m"}`), &got)
-			if err != nil || got.Form.API != c.want || (got.Model != "") != c.read {
+			if err != nil || got.Form.API != c.want {
 				t.Errorf("API %v, model %q, error %v; want API %v", got.Form.API, got.Model, err, c.want)
 			}
 		})

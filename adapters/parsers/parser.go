@@ -79,8 +79,8 @@ func isJSON(contentType string) bool {
 }
 
 // Parse fills into from a body: Model, Salt, Stream, Usage, Form, PromptTokens, Media, Hints,
-// OutputTokens, Blocks, with WithItems also Items, and nothing else. Of a form (multipart/form-data, on any path) it
-// fills Model.
+// OutputTokens, Blocks, with WithItems also Items, and nothing else. Of a form (multipart/form-data, on any path), and
+// of a JSON object with a model on a path that is not recognised, it fills what is known without a prompt.
 //
 // A body with a content encoding is decoded for this, within the limits of this package: gzip, br, zstd,
 // and lists of them.
@@ -102,10 +102,12 @@ func (p *Parser) Parse(path, contentType, contentEncoding string, body []byte, i
 			return nil
 		}
 		return p.readCall(f, body, into)
-	case f != unknownFormat && isJSON(contentType):
 	case isForm(contentType):
 		f = formFormat
-	default:
+	case !isJSON(contentType) || len(body) == 0:
+		return nil
+	case f == unknownFormat:
+		p.readUnknown(contentEncoding, body, into)
 		return nil
 	}
 	if len(body) == 0 {
@@ -115,6 +117,21 @@ func (p *Parser) Parse(path, contentType, contentEncoding string, body []byte, i
 		return p.read(f, contentType, body, into)
 	}
 	return p.readEncoded(f, contentType, contentEncoding, body, into)
+}
+
+// readUnknown fills into from a body that goes to a path which is not recognised, if it is an object with a model, as
+// those of scores, reranking, classification, pooling and tokenizing are. Any other one is no mistake there.
+func (p *Parser) readUnknown(contentEncoding string, body []byte, into *messages.Request) {
+	read, scan := *into, p.read
+	if contentEncoding != "" {
+		scan = func(f format, contentType string, body []byte, into *messages.Request) error {
+			return p.readEncoded(f, contentType, contentEncoding, body, into)
+		}
+	}
+	err := scan(namedFormat, "", body, &read)
+	if err == nil && read.Model != "" {
+		*into = read
+	}
 }
 
 func (p *Parser) readEncoded(f format, contentType, contentEncoding string, body []byte, into *messages.Request) error {
@@ -151,7 +168,7 @@ func (p *Parser) Rename(path, contentType, contentEncoding string, body []byte, 
 	switch f := p.formats.formatOf(path); {
 	case f.isGRPC():
 		return 0, 0, nil
-	case f != unknownFormat && isJSON(contentType):
+	case isJSON(contentType):
 		from, to, text = setMember(body, "model", quote(model))
 		if f == generateFormat && from == to {
 			return 0, 0, nil
@@ -176,7 +193,7 @@ func (p *Parser) Rename(path, contentType, contentEncoding string, body []byte, 
 func (p *Parser) SetPriority(path, contentType, contentEncoding string, body []byte, priority int) (from, to int,
 	text []byte) {
 	if list, ok := codings(contentEncoding); !ok || list.n > 0 || !isJSON(contentType) ||
-		!p.formats.formatOf(path).hasPriority() {
+		!p.formats.formatOf(path).hasPriority() && !pools(path) {
 		return 0, 0, nil
 	}
 	return setMember(body, "priority", strconv.AppendInt(nil, int64(priority), 10))

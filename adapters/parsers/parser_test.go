@@ -1,6 +1,8 @@
 package parsers_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"slices"
 	"strings"
@@ -245,6 +247,39 @@ func TestNotParsed(t *testing.T) {
 	}
 }
 
+// On a path that is not recognised an object with a model is read as far as that goes, and nothing is a mistake.
+func TestUnknownPaths(t *testing.T) {
+	var squeezed bytes.Buffer
+	z := gzip.NewWriter(&squeezed)
+	if _, err := z.Write([]byte(`{"model":"m","query":"q"}`)); err != nil || z.Close() != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/score", "/v2/rerank", "/classify", "/pooling", "/tokenize", "/"} {
+		for name, c := range map[string]struct {
+			kind, encoding, body, model string
+		}{
+			"a model":            {jsonType, "", `{"query":"q","documents":["a"],"model":"m"}`, "m"},
+			"no type":            {"", "", `{"model":"m"}`, "m"},
+			"encoded":            {jsonType, "gzip", squeezed.String(), "m"},
+			"encoded in vain":    {jsonType, "gzip", `{"model":"m"}`, ""},
+			"no model":           {jsonType, "", `{"query":"q"}`, ""},
+			"no object":          {jsonType, "", `["model"]`, ""},
+			"a model within":     {jsonType, "", `{"a":{"model":"m"}}`, ""},
+			"broken":             {jsonType, "", `{"model":"m"`, ""},
+			"of another type":    {"text/plain", "", `{"model":"m"}`, ""},
+			"nothing":            {jsonType, "", "", ""},
+			"what is no text":    {jsonType, "", "\x00{", ""},
+			"a prompt, not read": {jsonType, "", `{"model":"m","prompt":"12345678","max_tokens":9}`, "m"},
+		} {
+			var got messages.Request
+			err := parser.Parse(path, c.kind, c.encoding, []byte(c.body), &got)
+			if err != nil || got.Model != c.model || got.PromptTokens != 0 || got.OutputTokens != 0 {
+				t.Errorf("%s, %s: %+v, error %v; want model %q alone", path, name, got, err, c.model)
+			}
+		}
+	}
+}
+
 func TestRecognised(t *testing.T) {
 	tests := map[string]bool{
 		"/v1/chat/completions": true, "chat/completions": true, "/chat/completions": true, "/v1/completions": true,
@@ -255,8 +290,8 @@ func TestRecognised(t *testing.T) {
 		"/v1/x.Service/ChatCompletions": false, "/v1/x.chat/completions": true, "/v1/x.completions": true,
 	}
 	for path, want := range tests {
-		if got := parse(t, path, `{"model":"m"}`); (got.Model == "m") != want {
-			t.Errorf("path %q: model %q, read %t, want %t", path, got.Model, got.Model == "m", want)
+		if got := parse(t, path, `{"model":"m"}`); (got.Form.API != messages.UnknownAPI) != want {
+			t.Errorf("path %q: API %d, want one: %t", path, got.Form.API, want)
 		}
 	}
 	if got := parse(t, "/v1/archat/completions?q=chat/completions", `{"prompt":"1234"}`); got.PromptTokens != 1 {

@@ -14,20 +14,19 @@ func TestSuffixes(t *testing.T) {
 		formats parsers.Formats
 		path    string
 		want    messages.API
-		read    bool
 	}{
-		"D16 exact":                 {parsers.OpenAI, "completions", messages.CompletionAPI, true},
-		"D17 D18 D19 leading slash": {parsers.OpenAI, "/completions", messages.CompletionAPI, true},
+		"D16 exact":                 {parsers.OpenAI, "completions", messages.CompletionAPI},
+		"D17 D18 D19 leading slash": {parsers.OpenAI, "/completions", messages.CompletionAPI},
 		"D20 D25 behind a version": {parsers.OpenAI | parsers.Anthropic,
-			"/v1/chat/completions", messages.ChatAPI, true},
+			"/v1/chat/completions", messages.ChatAPI},
 		"D21 behind a dot": {parsers.VertexAI, "/google.cloud.aiplatform.v1beta1.PredictionService/ChatCompletions",
-			messages.VertexChatAPI, true},
+			messages.VertexChatAPI},
 		"D26 another version": {parsers.VertexAI, "/google.cloud.aiplatform.v1.PredictionService/ChatCompletions",
-			messages.VertexChatAPI, true},
-		"D22 D28 no match":           {parsers.OpenAI, "/v1/other", 0, false},
-		"D23 D24 D27 trailing slash": {parsers.OpenAI | parsers.Anthropic, "/v1/messages/", messages.MessagesAPI, true},
+			messages.VertexChatAPI},
+		"D22 D28 no match":           {parsers.OpenAI, "/v1/other", 0},
+		"D23 D24 D27 trailing slash": {parsers.OpenAI | parsers.Anthropic, "/v1/messages/", messages.MessagesAPI},
 		"D30 the longest": {parsers.SGLang | parsers.VLLM,
-			"/inference/v1/generate", messages.TokensAPI, true},
+			"/inference/v1/generate", messages.TokensAPI},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got messages.Request
@@ -36,7 +35,7 @@ func TestSuffixes(t *testing.T) {
 				kind, body = grpcType, wrapped(string(body))
 			}
 			err := parser.Of(tc.formats).Parse(tc.path, kind, "", body, &got)
-			if err != nil || got.Form.API != tc.want || (got.Model != "") != tc.read {
+			if err != nil || got.Form.API != tc.want {
 				t.Errorf("API %v, model %q, error %v; want API %v", got.Form.API, got.Model, err, tc.want)
 			}
 		})
