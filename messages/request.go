@@ -232,6 +232,7 @@ const (
 	Internal                     // a fault of ours
 	ClientGone                   // the client left: no answer is given
 	ServerGone                   // the model server's connection broke: the proxy answered the client
+	Lost                         // its response outlived its stream, and the access log never told its end
 	NotCached                    // it asked for an endpoint that holds the beginning of its prompt, and none was picked
 )
 
@@ -250,5 +251,6 @@ var reasonNames = [...]string{
 	Preempted: "evicted", PickTimeout: "pick-timeout", ResponseIdle: "response-idle", RequestTimeout: "request-timeout",
 	Overloaded:   "overloaded",
 	ShuttingDown: "rejected-shutting-down", Unsupported: "unsupported-mode", Internal: "internal",
-	ClientGone: "rejected-context-cancelled", ServerGone: "model-server-gone", NotCached: "not-cached",
+	ClientGone: "rejected-context-cancelled", ServerGone: "model-server-gone", Lost: "lost",
+	NotCached: "not-cached",
 }

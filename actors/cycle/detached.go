@@ -20,6 +20,10 @@ const (
 	doubtedFor    = 8 * time.Second
 )
 
+// firstEntryFor is how long a request waits for its first intermediate entry at least, however short the limit is: the
+// end of one whose proxy sends them is told by their absence.
+const firstEntryFor = 20 * time.Second
+
 // lingersFor is how long a request lingers: longer than the interval of intermediate entries in the shipped files.
 const lingersFor = 10 * time.Second
 
@@ -36,7 +40,7 @@ func (c *Cycle) detach(ctx runtime.Context[messages.CycleMsg]) {
 	c.enter(detached)
 	c.endOffer(ctx, true)
 	c.rec.Bypassed = true
-	wait := c.deps.Limits.Logged
+	wait := c.unheard()
 	if c.rec.Status == 0 {
 		wait = min(wait, logGrace)
 	}
@@ -46,6 +50,9 @@ func (c *Cycle) detach(ctx runtime.Context[messages.CycleMsg]) {
 		c.expect(ctx) // the doubt may concern the log on which the stream relied
 	}
 }
+
+// unheard returns how long the request waits for an entry before it is known in which interval they come.
+func (c *Cycle) unheard() time.Duration { return max(c.deps.Limits.Logged, firstEntryFor) }
 
 // attach takes back a detached request whose response is visible after all: its stream tells its progress and its end.
 func (c *Cycle) attach() {
@@ -99,10 +106,10 @@ func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m mess
 		c.resume(ctx)
 	case detached:
 	}
-	now, wait := ctx.Now(), c.deps.Limits.Logged
+	now, wait := ctx.Now(), c.unheard()
 	if !c.log.last.IsZero() {
 		c.log.every = max(c.log.every, now.Sub(c.log.last))
-		wait = min(wait, max(missedEntries*c.log.every, missedFor))
+		wait = max(missedEntries*c.log.every, missedFor)
 	}
 	c.log.last = now
 	c.deadline = now.Add(wait)
@@ -181,6 +188,9 @@ func (c *Cycle) onLogged(ctx runtime.Context[messages.CycleMsg], m messages.Logg
 func (c *Cycle) giveUp(ctx runtime.Context[messages.CycleMsg]) {
 	if c.phase == lingering && c.rec.Status != 0 {
 		c.reportSuccess(time.Time{})
+	}
+	if c.phase == detached {
+		c.rec.Reason = messages.Lost
 	}
 	c.unlogged()
 	c.finish(ctx)

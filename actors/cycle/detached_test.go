@@ -89,7 +89,7 @@ func TestEntryThatNeverComesIsCounted(t *testing.T) {
 	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity}) // there is no stream that could be told
 	s.load(1, 0)
 	s.cycle.Advance(logLimit)
-	s.over(messages.NoReason)
+	s.over(messages.Lost)
 	s.stream.Got()
 	if n := s.metric("signalbox_unlogged_total"); n != 1 {
 		t.Errorf("%v counted, want 1", n)
@@ -126,7 +126,7 @@ func TestWholeRequestsDeadlineEndsWithTheStream(t *testing.T) {
 	s.cycle.Advance(logLimit - 1)
 	s.load(1, 0)
 	s.cycle.Advance(1)
-	s.over(messages.NoReason)
+	s.over(messages.Lost)
 }
 
 // The log says every few seconds how far a response has come. If it has no bytes, its server is silent.
@@ -192,9 +192,36 @@ func TestLoadEndsWithTheProxy(t *testing.T) {
 	s.cycle.Advance(15*time.Second - 1)
 	s.load(1, 0)
 	s.cycle.Advance(1)
-	s.over(messages.NoReason)
+	s.over(messages.Lost)
 	if n := s.metric("signalbox_unlogged_total"); n != 1 {
 		t.Errorf("%v counted, want 1", n)
+	}
+}
+
+// A response that takes longer than the limit is load for as long as its entries come, the first of which may come
+// after the limit, and its true end counts.
+func TestResponseLongerThanTheLimit(t *testing.T) {
+	s := newScene(t)
+	s.logged = 3 * time.Second
+	s.play()
+	s.ready(24 * time.Hour)
+	s.arrive()
+	s.prefix.Told()
+	s.stream.Told()
+	s.cycle.Tell(messages.ResponseStarted{Status: 200, Bypasses: true})
+	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogSeen})
+	for range 3 {
+		s.cycle.Advance(5 * time.Second)
+		s.load(1, 0)
+		s.cycle.Tell(messages.ResponseOngoing{ResponseBytes: 1})
+	}
+	s.cycle.Advance(3 * time.Second)
+	s.load(1, 0)
+	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{
+		Status: 200, Served: addresses[first], Headers: time.Millisecond,
+	}})
+	if r := s.over(messages.NoReason); r.ResponseBytes != 400 {
+		t.Errorf("record %+v, want 400 bytes", r)
 	}
 }
 
@@ -205,7 +232,7 @@ func TestLoadEndsWithTheLog(t *testing.T) {
 	s.cycle.Advance(8*time.Second - 1)
 	s.load(1, 0)
 	s.cycle.Advance(1)
-	s.over(messages.NoReason)
+	s.over(messages.Lost)
 
 	s = outlived(t)
 	s.cycle.Tell(messages.EntriesDoubted{})
@@ -358,7 +385,7 @@ func TestLoadEndsWithTheConnection(t *testing.T) {
 	s.cycle.Advance(8*time.Second - 1)
 	s.inFlight(1)
 	s.cycle.Advance(1)
-	s.over(messages.NoReason)
+	s.over(messages.Lost)
 	s.inFlight(0)
 
 	s = lingers(t) // it waits for less than the doubt would take, or as long

@@ -1,6 +1,7 @@
 package cycle_test
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -62,7 +63,8 @@ type scene struct {
 	began   time.Time
 	coming  messages.RequestArrived
 	clock   steps
-	scores  bool // the stream is told scores
+	scores  bool          // the stream is told scores
+	logged  time.Duration // as in cycle.Limits; 0 = logLimit
 
 	line     flow.Line
 	ceilings flow.Ceilings
@@ -108,7 +110,8 @@ func (s *scene) play() {
 			Clock: &s.clock, Rand: rand.New(rand.NewPCG(1, 1)), Ceilings: &s.ceilings, Matcher: s.matcher,
 		}),
 		Limits: cycle.Limits{
-			Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit, Logged: logLimit,
+			Queue: queueLimit, Pick: pickLimit, FirstToken: tokenLimit, ResponseIdle: idleLimit,
+			Logged: cmp.Or(s.logged, logLimit),
 		},
 		Metrics: s.families, EmitScores: s.scores,
 		Report: func(r *messages.Record) { s.ended = append(s.ended, *r) },

@@ -151,6 +151,7 @@ var because = [...]string{
 	messages.Internal:       "a fault of Signalbox",
 	messages.ClientGone:     "the client left",
 	messages.ServerGone:     "the model server broke off",
+	messages.Lost:           "the response went on without us, and the proxy's access log never told its end",
 }
 
 func ending(b *strings.Builder, r *requestView) {

@@ -275,6 +275,8 @@ func (r *requestView) place() string {
 func (r *requestView) Outcome() string {
 	reason := strings.TrimPrefix(r.Reason, rejectedPrefix)
 	switch {
+	case r.why == messages.Lost: // its status is that of the headers alone
+		return reason
 	case r.Status != 0 && reason != "":
 		return strconv.Itoa(r.Status) + " " + reason
 	case r.Status != 0 && r.Running:

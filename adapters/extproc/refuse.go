@@ -92,7 +92,8 @@ type errorObject struct {
 
 // Status returns the HTTP status of a refusal; 0 = there is no one to answer.
 func Status(why messages.Reason) int {
-	if why == messages.NoReason || why == messages.ClientGone || why == messages.ServerGone {
+	switch why {
+	case messages.NoReason, messages.ClientGone, messages.ServerGone, messages.Lost:
 		return 0
 	}
 	if r, ok := refusals[why]; ok {

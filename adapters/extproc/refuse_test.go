@@ -16,7 +16,9 @@ import (
 )
 
 // unanswered are the reasons that no client ever hears from us.
-var unanswered = map[messages.Reason]bool{messages.NoReason: true, messages.ClientGone: true, messages.ServerGone: true}
+var unanswered = map[messages.Reason]bool{
+	messages.NoReason: true, messages.ClientGone: true, messages.ServerGone: true, messages.Lost: true,
+}
 
 func reasons() (all []messages.Reason) {
 	for r := messages.NoReason; r.String() != "unknown"; r++ {

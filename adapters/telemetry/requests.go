@@ -111,6 +111,8 @@ func came(r *messages.Record) string {
 		return "request answered by Envoy itself" // the access log may say so before the headers of the answer do
 	case r.Reason == messages.ClientGone:
 		return "request left by its client"
+	case r.Reason == messages.Lost:
+		return "request lost from sight"
 	case r.Reason != messages.NoReason:
 		return "request not served"
 	case r.Status >= 400:

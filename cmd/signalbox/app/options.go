@@ -258,7 +258,8 @@ func (o *limitOptions) register(f *pflag.FlagSet) {
 			"other first tokens meanwhile; 0 is none",
 	)
 	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute,
-		"time for a request's access log entry once its stream has ended; 0 is none")
+		"time for a request's first access log entry once its stream has ended, 20s or more; one whose entries stop "+
+			"coming is lost however long it is; 0 is none")
 }
 
 func (o *limitOptions) check() error {
