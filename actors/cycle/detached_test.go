@@ -198,33 +198,6 @@ func TestLoadEndsWithTheProxy(t *testing.T) {
 	}
 }
 
-// A response that takes longer than the limit is load for as long as its entries come, the first of which may come
-// after the limit, and its true end counts.
-func TestResponseLongerThanTheLimit(t *testing.T) {
-	s := newScene(t)
-	s.logged = 3 * time.Second
-	s.play()
-	s.ready(24 * time.Hour)
-	s.arrive()
-	s.prefix.Told()
-	s.stream.Told()
-	s.cycle.Tell(messages.ResponseStarted{Status: 200, Bypasses: true})
-	s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogSeen})
-	for range 3 {
-		s.cycle.Advance(5 * time.Second)
-		s.load(1, 0)
-		s.cycle.Tell(messages.ResponseOngoing{ResponseBytes: 1})
-	}
-	s.cycle.Advance(3 * time.Second)
-	s.load(1, 0)
-	s.cycle.Tell(messages.ResponseEnded{ResponseBytes: 400, Logged: messages.Logged{
-		Status: 200, Served: addresses[first], Headers: time.Millisecond,
-	}})
-	if r := s.over(messages.NoReason); r.ResponseBytes != 400 {
-		t.Errorf("record %+v, want 400 bytes", r)
-	}
-}
-
 // A proxy's log ended. Requests of other proxies have an entry within five seconds.
 func TestLoadEndsWithTheLog(t *testing.T) {
 	s := outlived(t)
