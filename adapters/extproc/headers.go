@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,7 +61,7 @@ const unreadable = "*"
 // facts holds what we need of the headers of a request. Of several lines of one name the first counts, except that
 // content encodings add up.
 type facts struct {
-	paths                        [pathHeaders]string
+	route
 	contentType, contentEncoding string
 	clientID                     string
 	fairness, objective          aliased
@@ -71,6 +72,21 @@ type facts struct {
 	aside                        aside
 	declared                     []messages.HeaderValue // nil = the request has none of those that plugins read
 }
+
+// route says where the request goes, and by what protocol it goes on.
+type route struct {
+	paths   [pathHeaders]string
+	upgrade upgrade
+}
+
+// upgrade says what the headers say of another protocol that the client asks for.
+type upgrade struct {
+	asked, webSocket bool
+	model            string // of the query of a path that has it there; "" = there is none
+}
+
+// takes reports whether what follows the headers is no body but frames, which end with the connection.
+func (u *upgrade) takes() bool { return u.asked && u.webSocket }
 
 // aside holds what goes no further.
 type aside struct {
@@ -102,6 +118,7 @@ func (f *facts) read(in *wire.Request, declared []string, policy *trust.Policy) 
 		}
 		if !policy.Bars(key) {
 			f.readHeader(key, value)
+			f.upgrade.readHeader(key, value)
 		}
 		return true
 	})
@@ -193,9 +210,28 @@ const (
 const pathless = "/v1/completions"
 
 func (f *facts) readPath(header int, value []byte) {
-	path, _, _ := bytes.Cut(value, []byte{'?'})
+	path, query, _ := bytes.Cut(value, []byte{'?'})
+	if header == ownPath && len(query) > 0 && bytes.HasSuffix(path, []byte("/realtime")) {
+		f.upgrade.readModel(query)
+	}
 	if first(&f.paths[header], path, maxPathBytes); len(path) > maxPathBytes && f.path() == f.paths[header] {
 		f.contentEncoding = unreadable // the end of the path says what the body is
+	}
+}
+
+func (u *upgrade) readHeader(key, value []byte) {
+	switch string(key) {
+	case "upgrade":
+		u.webSocket = strings.EqualFold(string(value), "websocket")
+	case "connection":
+		u.asked = u.asked || prefers(value, "upgrade")
+	}
+}
+
+// readModel reads the model that a query names.
+func (u *upgrade) readModel(query []byte) {
+	if all, err := url.ParseQuery(string(query)); err == nil && model([]byte(all.Get("model"))) {
+		u.model = all.Get("model")
 	}
 }
 
@@ -205,7 +241,7 @@ func (f *facts) path() string { return cmp.Or(f.paths[:]...) }
 // parsedPath returns the path by which a parser is chosen.
 func (f *facts) parsedPath() string { return cmp.Or(f.path(), pathless) }
 
-// prefers reports whether a list of preferences has one by name.
+// prefers reports whether a list of preferences, or of other tokens, has one by name.
 func prefers(list []byte, name string) bool {
 	for item := range bytes.SplitSeq(list, []byte{','}) {
 		token, _, _ := bytes.Cut(item, []byte{';'})

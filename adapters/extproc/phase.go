@@ -20,6 +20,7 @@ const (
 	pickSent      = messageEvents + iota // the pick was sent; more of the request follows
 	lastPickSent                         // the pick was sent in answer to the end of the request
 	roomDenied                           // the request's loop had no room for a cycle
+	upgradeSeen                          // the headers ask for another protocol: what follows is no body
 	chunkAnswered                        // a chunk of the response was answered that was not the last
 	endAnswered                          // the end of the response was answered
 	bypassBegun                          // the response's headers were answered, and the proxy does not show its body
@@ -76,7 +77,7 @@ func buffered(m wire.BodyMode) bool {
 //	  │  requestGathering ─── chunk, in mode FULL_DUPLEX_STREAMED ──► requestGathering
 //	  │    │         └─────── trailers, in buffered modes ──────────► protocol error: bodiless
 //	  │    │
-//	  │    │ last chunk; chunk, in buffered modes; trailers, in mode FULL_DUPLEX_STREAMED
+//	  │    │ last chunk; chunk, in buffered modes; trailers, in mode FULL_DUPLEX_STREAMED; upgrade seen
 //	  │    ▼
 //	  └► requestAsking ────── room denied ──────────────────────────► requestUnplaced
 //	  1    │    │
@@ -92,6 +93,7 @@ func buffered(m wire.BodyMode) bool {
 //	1: headers with end_of_stream; headers, in eager modes
 //	2: pick sent, in answer to the end of the request
 //
+// The frames of an upgraded request pass as a body does in eager modes.
 // Whatever is not drawn is ignored: second headers, a second body in buffered modes, and what comes after the end.
 type requestPhase uint8
 
@@ -138,7 +140,7 @@ func (p requestPhase) after(e event, mode wire.BodyMode) (requestPhase, verdict)
 			return p, taken
 		case e == trailersCame && buffered(mode):
 			return p, bodiless
-		case e == chunkCame, e == lastChunkCame, e == trailersCame:
+		case e == chunkCame, e == lastChunkCame, e == trailersCame, e == upgradeSeen:
 			return requestAsking, taken
 		}
 	case requestAsking:

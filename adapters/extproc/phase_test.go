@@ -15,27 +15,27 @@ import (
 // a phase. "." is an event that is ignored, and so leads nowhere; the name of a protocol error one that is refused.
 var requestMoves = map[string]string{
 	"NONE STREAMED GRPC": `
-		.         headers   headers-end chunk     last-chunk trailers pick-sent last-pick-sent room-denied
-		awaited   asking    asking      headless  headless   headless .         .              .
-		asking    .         .           .         .          .        forwarded ended          unplaced
-		unplaced  .         .           .         .          .        .         .              .
-		forwarded .         .           forwarded ended      ended    .         .              .
-		ended     .         .           .         .          .        .         .              .`,
+		.         headers   headers-end chunk     last-chunk trailers pick-sent last-pick-sent room-denied upgrade-seen
+		awaited   asking    asking      headless  headless   headless .         .              .           .
+		asking    .         .           .         .          .        forwarded ended          unplaced    .
+		unplaced  .         .           .         .          .        .         .              .           .
+		forwarded .         .           forwarded ended      ended    .         .              .           .
+		ended     .         .           .         .          .        .         .              .           .`,
 	"BUFFERED BUFFERED_PARTIAL": `
-		.         headers   headers-end chunk     last-chunk trailers pick-sent last-pick-sent room-denied
-		awaited   gathering asking      headless  headless   headless .         .              .
-		gathering .         .           asking    asking     bodiless .         .              .
-		asking    .         .           .         .          .        forwarded ended          unplaced
-		unplaced  .         .           .         .          .        .         .              .
-		forwarded .         .           .         .          ended    .         .              .
-		ended     .         .           .         .          .        .         .              .`,
+		.         headers   headers-end chunk     last-chunk trailers pick-sent last-pick-sent room-denied upgrade-seen
+		awaited   gathering asking      headless  headless   headless .         .              .           .
+		gathering .         .           asking    asking     bodiless .         .              .           asking
+		asking    .         .           .         .          .        forwarded ended          unplaced    .
+		unplaced  .         .           .         .          .        .         .              .           .
+		forwarded .         .           .         .          ended    .         .              .           .
+		ended     .         .           .         .          .        .         .              .           .`,
 	"FULL_DUPLEX_STREAMED": `
-		.         headers   headers-end chunk     last-chunk trailers pick-sent last-pick-sent room-denied
-		awaited   gathering asking      headless  headless   headless .         .              .
-		gathering .         .           gathering asking     asking   .         .              .
-		asking    .         .           .         .          .        forwarded ended          unplaced
-		unplaced  .         .           .         .          .        .         .              .
-		ended     .         .           .         .          .        .         .              .`,
+		.         headers   headers-end chunk     last-chunk trailers pick-sent last-pick-sent room-denied upgrade-seen
+		awaited   gathering asking      headless  headless   headless .         .              .           .
+		gathering .         .           gathering asking     asking   .         .              .           asking
+		asking    .         .           .         .          .        forwarded ended          unplaced    .
+		unplaced  .         .           .         .          .        .         .              .           .
+		ended     .         .           .         .          .        .         .              .           .`,
 }
 
 // responseMoves are the same of responsePhase.
@@ -68,7 +68,7 @@ var (
 	responsePhaseNames = [responsePhases]string{"awaited", "visible", "buffered", "last", "bypass", "asked", "ended"}
 	eventNames         = []string{
 		"headers", "headers-end", "chunk", "last-chunk", "trailers", "pick-sent", "last-pick-sent", "room-denied",
-		"chunk-answered", "end-answered", "bypass-begun", "override-sent",
+		"upgrade-seen", "chunk-answered", "end-answered", "bypass-begun", "override-sent",
 	}
 )
 
@@ -141,7 +141,7 @@ func TestPhasesMoveAsDrawn(t *testing.T) {
 		}
 		n++
 	})
-	if want := 8*(3*5+2*6+1*5) + 9*6 + 3*7*4 + 2*7*5; n != want {
+	if want := 9*(3*5+2*6+1*5) + 9*6 + 3*7*4 + 2*7*5; n != want {
 		t.Errorf("%d moves are in the tables, want %d", n, want)
 	}
 }

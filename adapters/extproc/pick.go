@@ -33,6 +33,9 @@ func (st *stream) ask(last event) error {
 		Headers: messages.TakeList(facts.declared), IfCached: facts.limits.ifCached,
 		Forced: facts.aside.forced,
 	}
+	if facts.upgrade.takes() {
+		req.Model = facts.upgrade.model
+	}
 	err := st.parse(last, body, &req)
 	st.request.teaches = req.Usage && req.Form.API != messages.UnknownAPI && !req.Form.RepeatsMore
 	req.Form.IDLength = uint8((len(facts.clientID) + 7) / 8)
@@ -127,10 +130,10 @@ func (st *stream) left(body []byte, req *messages.Request) messages.RewriteLeft 
 	switch {
 	case grpcstatus.IsType(st.request.facts.contentType):
 		return messages.LeftGRPC
-	case req.Model != "" || req.Form.API != messages.UnknownAPI && req.Form.API != messages.GenerateAPI:
-		return messages.NothingLeft
 	case len(body) == 0:
 		return messages.LeftUnseen
+	case req.Model != "" || req.Form.API != messages.UnknownAPI && req.Form.API != messages.GenerateAPI:
+		return messages.NothingLeft
 	}
 	return messages.LeftUnread
 }
@@ -259,7 +262,7 @@ func (st *stream) sendPick(m messages.PickMade, last event) error {
 		set = append(set, wire.Header{Key: "content-length", Value: strconv.Itoa(len(st.request.body.bytes()))})
 	}
 	answer := wire.HeadersAnswer{
-		Direction: wire.RequestDirection, OnBody: buffered(st.modes.RequestBody) && last != headersEnded,
+		Direction: wire.RequestDirection, OnBody: buffered(st.requestMode()) && last != headersEnded,
 		Set: set, Remove: st.request.facts.unset(set), ClearRouteCache: true,
 		Metadata: []wire.Namespace{{Name: lbNamespace, Fields: st.metadata(list), Structs: scores(m)}},
 	}
@@ -275,7 +278,7 @@ func (st *stream) sendPick(m messages.PickMade, last event) error {
 	if err := st.sendLocked(func(r *wire.Response) { r.SetFrame(wire.AppendHeadersAnswer(nil, &answer)) }); err != nil {
 		return err
 	}
-	st.request.phase, _ = st.request.phase.after(sent, st.modes.RequestBody)
+	st.request.phase, _ = st.request.phase.after(sent, st.requestMode())
 	return nil
 }
 

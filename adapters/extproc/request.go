@@ -17,6 +17,9 @@ func (st *stream) onRequestHeaders(e event) error {
 	facts.read(&st.in, st.under.Headers, st.policy())
 	st.readSubset()
 	facts.aside.forced = facts.aside.endpoint != "" && (fromLoopback(&st.in) || st.srv.accepts(facts.aside.token))
+	if st.request.phase == requestGathering && facts.upgrade.takes() {
+		st.moveRequest(upgradeSeen)
+	}
 	if st.request.phase == requestAsking {
 		if models := st.models(); len(models) > 0 {
 			return st.listModels(models)
@@ -89,7 +92,7 @@ func (st *stream) onRequestBody(e event) error {
 		return st.refuseHeadless()
 	case taken:
 	}
-	if eager(st.modes.RequestBody) {
+	if eager(st.requestMode()) {
 		return st.answerForwardedBody()
 	}
 	return st.gather(e)
@@ -139,6 +142,10 @@ func (st *stream) answerForwardedBody() error {
 	case wire.BodyGRPC:
 		var e wire.Echo
 		e.StartMessage(&st.in)
+		return st.echo(&e)
+	case wire.BodyFullDuplexStreamed: // of an upgraded request
+		var e wire.Echo
+		e.StartRequest(&st.in)
 		return st.echo(&e)
 	default: // NONE: the proxy waits for no answer
 		return nil

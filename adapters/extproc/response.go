@@ -80,7 +80,8 @@ func (st *stream) onResponseHeaders(e event) error {
 		st.cycle.Post(messages.ResponseStarted{
 			Status: status, Served: served, Local: local, At: st.response.told.alive, Bypasses: bypass,
 		})
-		if status < 400 && e == headersCame && (override || !bypass) {
+		upgraded := status == http.StatusSwitchingProtocols // then frames follow, which no scanner reads
+		if status < 400 && !upgraded && e == headersCame && (override || !bypass) {
 			st.response.scan = st.under.Scan(st.request.api, contentType)
 		}
 	}

@@ -208,12 +208,21 @@ func (st *stream) isDispensable() bool {
 func (st *stream) moveRequest(e event) verdict {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	next, v := st.request.phase.after(e, st.modes.RequestBody)
+	next, v := st.request.phase.after(e, st.requestMode())
 	if st.request.phase == requestAwaited && next != requestAwaited {
 		st.begin()
 	}
 	st.request.phase = next
 	return v
+}
+
+// requestMode returns the mode by which the body of the request moves its phase. After a pick the frames of an upgraded
+// request pass like the body in an eager mode.
+func (st *stream) requestMode() wire.BodyMode {
+	if st.request.facts.upgrade.takes() && st.request.phase != requestGathering {
+		return wire.BodyStreamed
+	}
+	return st.modes.RequestBody
 }
 
 // begin gives the request its id and its configuration. The caller holds mu.
