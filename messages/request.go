@@ -60,8 +60,8 @@ type Request struct {
 
 	Hints  OutputHints  // of a chat completion
 	Items  List[Medium] // the media, each once, at most 64; empty = there are none, or no plugin asks for them
-	Blocks List[uint64] // chained hashes of the whole prompt blocks, first block first; content only
-	Rest   uint64       // likewise, of what is less than a block at the end of the prompt; 0 = there is nothing
+	Blocks List[uint64] // chained hashes of the prompt's blocks, first block first; content only
+	Rest   bool         // the last of Blocks is of less than a block
 	Subset Subset
 	Forced bool // its client, who may, names the only endpoint of Subset: filters and screeners do not apply
 

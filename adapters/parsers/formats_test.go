@@ -17,12 +17,12 @@ type read struct {
 	Model, Salt           string
 	Stream, Usage         bool
 	Prompt, Output, Media int
-	Blocks                int
+	Blocks                int // whole ones
 	API                   messages.API
 }
 
 func factsOf(r *messages.Request) read {
-	return read{r.Model, r.Salt, r.Stream, r.Usage, r.PromptTokens, r.OutputTokens, r.Media, r.Blocks.Len(), r.Form.API}
+	return read{r.Model, r.Salt, r.Stream, r.Usage, r.PromptTokens, r.OutputTokens, r.Media, whole(r).Len(), r.Form.API}
 }
 
 // TestFormats counts 4 bytes of text a token, and a block of 256 bytes.

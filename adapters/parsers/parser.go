@@ -289,8 +289,7 @@ func (r *reader) fill(into *messages.Request) {
 	}
 	if r.format != imageFormat { // the server keeps nothing of its prompt
 		r.hasher.KeepApart(r.apart())
-		into.Blocks = r.hasher.Blocks()
-		into.Rest = r.hasher.Rest()
+		into.Blocks, into.Rest = r.hasher.Blocks(), r.hasher.Rest()
 	}
 }
 

@@ -103,7 +103,7 @@ func TestAllocations(t *testing.T) {
 		want       float64
 	}{
 		"model, salt, blocks": {chatPath, chatBody(), 3},
-		"short prompt":        {chatPath, `{"model":"a-model","messages":[{"role":"user","content":"hi"}]}`, 1},
+		"short prompt":        {chatPath, `{"model":"a-model","messages":[{"role":"user","content":"hi"}]}`, 2},
 		"tokens": {completionPath, `{"model":"a-model","prompt":[` + strings.Repeat("12345,", 999) + `7]}`,
 			2},
 		"no model": {completionPath, `{"\u0061":[{"b":null}]}`, 0},

@@ -303,14 +303,15 @@ func TestCompletionBlocksAreThoseOfItsText(t *testing.T) {
 	prompt := strings.Repeat("die Straße \U0001F600\n", 100)
 	want := blockindex.NewHasher(seed)
 	want.Write([]byte(prompt))
-	wantBlocks := want.Blocks().Append(nil)
+	wantBlocks := want.Blocks().Append(nil)[:len(prompt)/blockindex.BlockBytes]
 	for name, body := range map[string]string{
 		"plain": `{"prompt":"` + strings.ReplaceAll(prompt, "\n", `\n`) + `"}`,
 		"escaped": `{ "prompt" : "` + strings.NewReplacer("\n", `\u000a`, "ß", `\u00df`, "\U0001F600",
 			`\ud83d\uDE00`).Replace(prompt) + `"}`,
 		"array": `{"prompt":["` + strings.ReplaceAll(prompt, "\n", `\n`) + `"]}`,
 	} {
-		if got := parse(t, completionPath, body).Blocks.Append(nil); !slices.Equal(got, wantBlocks) {
+		read := parse(t, completionPath, body)
+		if got := whole(&read).Append(nil); !slices.Equal(got, wantBlocks) {
 			t.Errorf("%s: blocks %x, want %x", name, got, wantBlocks)
 		}
 	}
@@ -319,8 +320,8 @@ func TestCompletionBlocksAreThoseOfItsText(t *testing.T) {
 func TestTokenBlocksHoldSixtyFourTokens(t *testing.T) {
 	tokens := strings.TrimSuffix(strings.Repeat("128000,", 129), ",")
 	got := parse(t, completionPath, `{"prompt":[`+tokens+`]}`)
-	if got.Blocks.Len() != 2 || got.PromptTokens != 129 {
-		t.Errorf("129 tokens: %d blocks, %d tokens; want 2, 129", got.Blocks.Len(), got.PromptTokens)
+	if got.Blocks.Len() != 3 || !got.Rest || got.PromptTokens != 129 {
+		t.Errorf("129 tokens: %d blocks, %d tokens; want 2 and a rest, 129", got.Blocks.Len(), got.PromptTokens)
 	}
 }
 
@@ -330,7 +331,8 @@ func TestChatBlocks(t *testing.T) {
 		return `{"model":"m","messages":[{"role":"system","content":"` + long + `"}` + rest + `]}`
 	}
 	shared := func(a, b string) (lead, shorter int) {
-		x, y := parse(t, chatPath, a).Blocks, parse(t, chatPath, b).Blocks
+		first, second := parse(t, chatPath, a), parse(t, chatPath, b)
+		x, y := whole(&first), whole(&second)
 		for shorter = min(x.Len(), y.Len()); lead < shorter && x.At(lead) == y.At(lead); lead++ {
 		}
 		return lead, shorter

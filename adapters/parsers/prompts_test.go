@@ -20,6 +20,14 @@ const messagesPath = "/v1/messages"
 // longText is several blocks long, and begins like no other one.
 func longText(name string) string { return name + strings.Repeat(" and so on, "+name, 100) }
 
+// whole returns the whole blocks of a request's prompt.
+func whole(r *messages.Request) messages.List[uint64] {
+	if r.Rest {
+		return r.Blocks.First(r.Blocks.Len() - 1)
+	}
+	return r.Blocks
+}
+
 // lead returns how many blocks two requests have in common from the first on.
 func lead(a, b *messages.Request) (n int) {
 	for n < min(a.Blocks.Len(), b.Blocks.Len()) && a.Blocks.At(n) == b.Blocks.At(n) {

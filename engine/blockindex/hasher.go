@@ -14,8 +14,8 @@ const (
 	BlockBytes  = 4 * BlockTokens
 )
 
-// rounded is by how many blocks all parts of a prompt can be more than their bytes: each but Turns by half a block.
-const rounded = int(Turns) / 2
+// rounded is by how many blocks all parts of a prompt can be more than their bytes: Turns by one, others by half of it.
+const rounded = int(Turns)/2 + 1
 
 // MaxBlocks is how much of a prompt is hashed: 2 MiB.
 const MaxBlocks = 8192
@@ -24,10 +24,10 @@ const odd = 0x9E3779B97F4A7C15 // spreads the bits of what is multiplied by it
 
 const chainBytes = 8 // size of the hash of the block before, which is hashed in front of each block
 
-// Hasher turns a prompt that comes in pieces into the chained hashes of its whole blocks: hash i is the xxhash64 of
-// hash i-1 and the bytes of block i. Two prompts that share their first n blocks share their first n hashes, and no
-// more. It does not matter where the pieces are cut, nor in which order the parts come. A rest of less than a block at
-// the end has a hash of its own.
+// Hasher turns a prompt that comes in pieces into the chained hashes of its blocks: hash i is the xxhash64 of hash i-1
+// and the bytes of block i. Two prompts that share their first n blocks share their first n hashes, and no more. It
+// does not matter where the pieces are cut, nor in which order the parts come. What is less than a block at the end,
+// the rest, is the last block.
 type Hasher struct {
 	buf    [chainBytes + BlockBytes]byte // hash of the block before, or the seed, and the block that is being filled
 	fill   int                           // bytes of that block; 0 <= fill < BlockBytes
@@ -39,7 +39,7 @@ type Hasher struct {
 	limit  int         // where they end at the latest
 	spans  [Parts]span // of the parts that were written before; together they are all blocks before from
 	key    uint64      // of KeepApart
-	rest   uint64      // hash of what is less than a block at the end of Turns; 0 = there is nothing
+	rest   bool        // the last block of Turns is a rest
 }
 
 // NewHasher returns a hasher. Only hashes under the same seed can be compared. What follows MaxBlocks is not hashed.
@@ -51,7 +51,7 @@ func NewHasher(seed uint64) Hasher {
 
 // Reset forgets everything written.
 func (h *Hasher) Reset() {
-	h.blocks, h.spans, h.key, h.rest = h.blocks[:0], [Parts]span{}, 0, 0
+	h.blocks, h.spans, h.key, h.rest = h.blocks[:0], [Parts]span{}, 0, false
 	h.start(Turns)
 }
 
@@ -93,8 +93,7 @@ func (h *Hasher) filled(n int) {
 func (h *Hasher) Blocks() messages.List[uint64] {
 	h.end()
 	h.join()
-	blocks := h.blocks[:min(len(h.blocks), h.max)]
-	rest := h.rest
+	blocks, rest := h.blocks[:min(len(h.blocks), h.max)], h.rest && len(h.blocks) <= h.max
 	h.blocks = nil
 	h.Reset()
 	h.rest = rest
@@ -107,6 +106,5 @@ func (h *Hasher) Blocks() messages.List[uint64] {
 	return messages.TakeList(blocks)
 }
 
-// Rest returns the hash of what is less than a block at the end of the prompt that Blocks returned; 0 = there is
-// nothing.
-func (h *Hasher) Rest() uint64 { return h.rest }
+// Rest reports whether the last of the blocks that Blocks returned is of less than a block.
+func (h *Hasher) Rest() bool { return h.rest }

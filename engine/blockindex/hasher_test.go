@@ -12,14 +12,15 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 )
 
-// naiveHashes returns the definition: hash i covers hash i-1 and block i.
+// naiveHashes returns the definition: hash i covers hash i-1 and block i, of which the last may be shorter.
 func naiveHashes(seed uint64, prompt string, maxBlocks int) []uint64 {
 	var out []uint64
 	before := seed
-	for len(prompt) >= blockindex.BlockBytes && len(out) < maxBlocks {
-		before = xxhash.Sum64(append(binary.LittleEndian.AppendUint64(nil, before), prompt[:blockindex.BlockBytes]...))
+	for len(prompt) > 0 && len(out) < maxBlocks {
+		n := min(len(prompt), blockindex.BlockBytes)
+		before = xxhash.Sum64(append(binary.LittleEndian.AppendUint64(nil, before), prompt[:n]...))
 		out = append(out, before)
-		prompt = prompt[blockindex.BlockBytes:]
+		prompt = prompt[n:]
 	}
 	return out
 }
@@ -42,6 +43,10 @@ func TestHasherDoesNotDependOnPieces(t *testing.T) {
 		want := naiveHashes(seed, prompt.String(), maxBlocks)
 		if !slices.Equal(got, want) {
 			t.Fatalf("prompt of %d bytes: hashes %x, want %x", prompt.Len(), got, want)
+		}
+		part := prompt.Len()%blockindex.BlockBytes > 0 && prompt.Len() < maxBlocks*blockindex.BlockBytes
+		if h.Rest() != part {
+			t.Fatalf("prompt of %d bytes: the last block is of less than one: %t", prompt.Len(), !part)
 		}
 		if again := h.Blocks(); again.Len() != 0 {
 			t.Fatalf("after Blocks: %d blocks, want 0", again.Len())
@@ -83,30 +88,5 @@ func BenchmarkHasher(b *testing.B) {
 		h.Expect(len(prompt))
 		h.Write(prompt)
 		h.Blocks()
-	}
-}
-
-// What is less than a block at the end has a hash of its own, of all that stands before it, too. After MaxBlocks there
-// is none.
-func TestRest(t *testing.T) {
-	rest := func(text string) uint64 {
-		h := blockindex.NewHasher(1)
-		h.Write([]byte(text))
-		h.Blocks()
-		return h.Rest()
-	}
-	block := strings.Repeat("a", blockindex.BlockBytes)
-	if rest("") != 0 || rest(block) != 0 || rest(block+"b") == 0 {
-		t.Error("want a hash of what is less than a block, and none without it")
-	}
-	others := map[uint64]bool{}
-	for _, text := range []string{"b", "bb", block + "b", block + block + "b", block + "c"} {
-		others[rest(text)] = true
-	}
-	if len(others) != 5 {
-		t.Errorf("%d hashes of 5 rests", len(others))
-	}
-	if n := rest(strings.Repeat(block, blockindex.MaxBlocks) + "b"); n != 0 {
-		t.Errorf("behind all that is hashed stands %d", n)
 	}
 }

@@ -59,8 +59,8 @@ func (h *Hasher) end() {
 		if h.fill >= BlockBytes/2 && len(h.blocks) < h.limit {
 			h.blocks = append(h.blocks, s.sum)
 		}
-	case h.fill > 0:
-		h.rest = h.sum()
+	case h.fill > 0 && len(h.blocks) < h.limit:
+		h.blocks, h.rest = append(h.blocks, h.sum()), true
 	}
 	s.to = len(h.blocks)
 	h.spans[h.part] = s
@@ -72,7 +72,7 @@ func (h *Hasher) sum() uint64 { return xxhash.Sum64(h.buf[:chainBytes+h.fill]) }
 // drop forgets a part.
 func (h *Hasher) drop(p Part) {
 	if p == Turns {
-		h.rest = 0
+		h.rest = false
 	}
 	s := h.spans[p]
 	if s == (span{}) {
@@ -121,12 +121,6 @@ func (h *Hasher) join() {
 		if s.sum != 0 {
 			lead = bits.RotateLeft64((lead^s.sum)*odd, 29)
 		}
-	}
-	switch {
-	case at >= h.max:
-		h.rest = 0
-	case h.rest != 0:
-		h.rest = max(h.rest^lead, 1)
 	}
 }
 

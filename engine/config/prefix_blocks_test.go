@@ -101,8 +101,8 @@ func TestIndexOfAFileIsAsked(t *testing.T) {
 func TestRestOfAPromptIsABlock(t *testing.T) {
 	for plugins, want := range map[string]int{
 		"- type: prefix-cache-scorer\n": 3,
+		"- type: queue-scorer\n":        2,
 		"- type: prefix-cache-scorer\n- {type: approx-prefix-cache-producer, parameters: {followCaches: true}}\n": 2,
-		"- type: queue-scorer\n": 2,
 		"- type: prefix-cache-scorer\n- {type: approx-prefix-cache-producer, parameters: {maxPrefixTokensToMatch: " +
 			"128}}\n": 2,
 	} {
@@ -110,8 +110,8 @@ func TestRestOfAPromptIsABlock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		of := &messages.Request{Blocks: messages.ListOf[uint64](1, 2), Rest: 3}
-		if n := got.Plan.Counted(of).Len(); n != want || of.Blocks.Len() != 2 {
+		of := &messages.Request{Blocks: messages.ListOf[uint64](1, 2, 3), Rest: true}
+		if n := got.Plan.Counted(of).Len(); n != want || of.Blocks.Len() != 3 {
 			t.Errorf("%q: %d blocks count of two and a rest, want %d", plugins, n, want)
 		}
 	}

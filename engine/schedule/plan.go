@@ -133,16 +133,16 @@ func (p *Plan) KeepPrefixes(sizes messages.PrefixSizes, most int) {
 func (p *Plan) Prefixes() messages.PrefixSizes { return p.prefixes }
 
 // Counted returns the blocks of a prompt that count. What is less than a block at the end is one, as in the reference,
-// unless the index follows caches, which keep whole blocks.
+// unless the index follows caches, which keep whole blocks, or is not asked.
 func (p *Plan) Counted(of *messages.Request) messages.List[uint64] {
-	blocks, whole := of.Blocks, of.Blocks.Len()
-	if of.Rest != 0 && !p.prefixes.Follows && len(p.fills.prompts.prefix) > 0 {
-		blocks = messages.TakeList(append(blocks.Append(make([]uint64, 0, whole+1)), of.Rest))
+	n := of.Blocks.Len()
+	if of.Rest && (p.prefixes.Follows || len(p.fills.prompts.prefix) == 0) {
+		n--
 	}
 	if p.mostPrefix > 0 {
-		return blocks.First(p.mostPrefix)
+		n = min(n, p.mostPrefix)
 	}
-	return blocks
+	return of.Blocks.First(n)
 }
 
 // Bounds returns what the load of an endpoint never exceeds with a request that has this ceiling.

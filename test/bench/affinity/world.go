@@ -224,13 +224,14 @@ func (w *world) say(t *talk) {
 func (w *world) ask(t *talk) {
 	h := blockindex.NewHasher(0)
 	h.Write([]byte(t.text))
-	prompt, blocks := w.tokens.Encode(nil, t.text), h.Blocks()
-	req := &messages.Request{ID: 1, Model: "m", PromptTokens: len(prompt), Blocks: blocks}
+	prompt := w.tokens.Encode(nil, t.text)
+	req := &messages.Request{ID: 1, Model: "m", PromptTokens: len(prompt), Blocks: h.Blocks(), Rest: h.Rest()}
+	req.Blocks = w.plan.Counted(req)
 	out := w.scheduler.Run(w.plan, req, w.snap, w.now)
 	if len(out.Ranked) == 0 {
 		panic(out.Detail) // one server is always there
 	}
-	r := &request{talk: t, prompt: blockindex.Prompt{Model: "m", Blocks: blocks}, tokens: len(prompt), began: w.now}
+	r := &request{talk: t, prompt: blockindex.Prompt{Model: "m", Blocks: req.Blocks}, tokens: len(prompt), began: w.now}
 	r.at = w.servers[slices.IndexFunc(w.servers, func(s *server) bool { return s.endpoint == out.Ranked[0] })]
 	r.pick = endpoints.LoadWriter{Endpoint: r.at.endpoint}.Add(endpoints.Work{Prompt: len(prompt)}, time.Time{})
 	r.entry = w.index.Enter(r.at.endpoint.ID.Slot, r.prompt)

@@ -30,6 +30,7 @@ func (w *World) ask(s *Source) {
 		Request: messages.Request{
 			ID: x.id, Model: "m", PromptTokens: prompt, OutputTokens: output, Stream: true, Visible: !w.play.Light,
 			BodyBytes: int64(prompt * bytesPerToken), Priority: s.Flow.Priority, Blocks: h.Blocks(),
+			Rest: h.Rest(),
 		},
 		Configuration: 1, Flow: s.Flow, ArrivedAt: w.now, Deadline: w.now.Add(24 * time.Hour), Patience: s.Patience,
 		Stream: x,
