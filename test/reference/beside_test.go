@@ -22,6 +22,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/conformance"
 	"github.com/signalbox-epp/signalbox/adapters/lab/exchange"
 	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
+	"github.com/signalbox-epp/signalbox/engine/runtime/lateness"
 )
 
 // Where the reference and the traces are, as README.md has it.
@@ -183,8 +184,10 @@ func newBeside(t *testing.T, reference, config string) *beside {
 	})
 	b.client[ours] = p.client
 	for starts := 1; ; starts++ {
-		client, end := startReference(t, reference, files[theirs])
-		if b.client[theirs] = client; !strings.Contains(config, "token-load-scorer") || b.addsWholePrompts() {
+		started, end := startReference(t, reference, files[theirs])
+		b.client[theirs] = started.client
+		b.read()
+		if !strings.Contains(config, "token-load-scorer") || b.addsWholePrompts(started) {
 			t.Logf("the reference was started %d times", starts)
 			return b
 		}
@@ -195,22 +198,23 @@ func newBeside(t *testing.T, reference, config string) *beside {
 }
 
 // addsWholePrompts reports whether token-load-scorer adds the whole prompt of a request at a server that holds it. That
-// depends on the order in which the reference has put its producers at its start.
-func (b *beside) addsWholePrompts() bool {
+// depends on the order in which the reference has put its producers at its start. The prompt is sent until the page of
+// metrics tells of a hit, for the reference enters it in the background.
+func (b *beside) addsWholePrompts(started *picker) bool {
 	b.t.Helper()
 	long := text([]uint64{math.MaxUint64}, 4000)
 	a := asked{body: fmt.Sprintf(`{"model":"m","prompt":%q}`, long), path: completions}
-	var second picked
-	for range 2 {
+	var last picked
+	lateness.Eventually(b.t, answerWithin, 10*time.Millisecond, "the reference holds a prompt", func() bool {
 		var s *exchange.Stream
-		s, second = b.pick(theirs, a, exchange.Context{})
-		b.respond(theirs, s, second.pod)
+		s, last = b.pick(theirs, a, exchange.Context{})
+		b.respond(theirs, s, last.pod)
 		must(b.t, s.SendBody(exchange.Response, []byte("data: [DONE]\n\n"), true))
 		b.receive(theirs, s)
 		s.Close()
-		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the reference enters a prompt in the background
-	}
-	score := second.scores[second.pod] // of an idle server that holds all of it, which is whole but for the prompt
+		return started.metric(b.t, "llm_d_epp_prefix_indexer_hit_ratio_sum") > 0
+	})
+	score := last.scores[last.pod] // of an idle server that holds all of it, which is whole but for the prompt
 	return score != math.Round(score)
 }
 
@@ -222,7 +226,7 @@ func must(t *testing.T, err error) {
 }
 
 // startReference starts the reference and waits until it serves. It ends with the test, or by a call.
-func startReference(t *testing.T, path, config string) (client extprocv3.ExternalProcessorClient, end func()) {
+func startReference(t *testing.T, path, config string) (started *picker, end func()) {
 	t.Helper()
 	ports := freePorts(t, 3)
 	log := &strings.Builder{}
@@ -241,22 +245,20 @@ func startReference(t *testing.T, path, config string) (client extprocv3.Externa
 		}
 	})
 	at := "127.0.0.1:" + ports[0]
-	for deadline := time.Now().Add(answerWithin); ; time.Sleep(50 * time.Millisecond) { //nolint:forbidigo // it starts
-		if c, err := net.Dial("tcp", at); err == nil {
+	lateness.Eventually(t, answerWithin, 50*time.Millisecond, "the reference serves", func() bool {
+		c, err := net.Dial("tcp", at)
+		if err == nil {
 			_ = c.Close()
-			break
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the reference does not serve")
-		}
-	}
+		return err == nil
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), answerWithin)
 	defer cancel()
 	o := &conformance.Options{}
 	hangUp, err := o.Connect(ctx, at, true)
 	must(t, err)
 	t.Cleanup(hangUp)
-	return o.Client, end
+	return &picker{client: o.Client, metrics: "http://127.0.0.1:" + ports[2] + "/metrics"}, end
 }
 
 // freePorts returns ports that nobody uses.
@@ -338,14 +340,25 @@ func (b *beside) settle() {
 	for _, pod := range b.pods {
 		pod.publish()
 	}
-	for deadline := time.Now().Add(answerWithin); ; time.Sleep(time.Millisecond) { //nolint:forbidigo // another process
-		if !slices.ContainsFunc(b.pods, func(m *modelled) bool { return !m.known() }) {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.t.Fatal("a picker does not read the pages")
-		}
+	b.await()
+}
+
+// read has both pickers read all pages anew. The reference settles how much it keeps of prompts for a server when it
+// first sends a request there, for good: without a page that is several times as much as the server holds.
+func (b *beside) read() {
+	b.t.Helper()
+	for _, pod := range b.pods {
+		pod.renew()
 	}
+	b.await()
+}
+
+// await waits until both pickers know the pages.
+func (b *beside) await() {
+	b.t.Helper()
+	lateness.Eventually(b.t, answerWithin, time.Millisecond, "both pickers read the pages", func() bool {
+		return !slices.ContainsFunc(b.pods, func(m *modelled) bool { return !m.known() })
+	})
 }
 
 // modes are those that the endpoint picker protocol asks for.
@@ -464,7 +477,7 @@ func (b *beside) compare(picks [sides]picked) {
 	default:
 		b.other++
 		if len(b.shown) < shownAtMost {
-			b.shown = append(b.shown, fmt.Sprintf("request %d: %d by %.4f, the reference %d by %.4f",
+			b.shown = append(b.shown, fmt.Sprintf("request %d: %d by %.7f, the reference %d by %.7f",
 				b.equal+b.ties+b.other, us.pod, us.scores, them.pod, them.scores))
 		}
 	}

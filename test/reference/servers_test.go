@@ -81,6 +81,11 @@ func (m *modelled) publish() {
 		return
 	}
 	m.render()
+	m.renew()
+}
+
+// renew has the page count as unknown to both pickers.
+func (m *modelled) renew() {
 	for side := range sides {
 		m.published[side] = m.read[side].Load()
 	}
