@@ -102,7 +102,7 @@ func TestFacts(t *testing.T) {
 		want       messages.Request
 	}{
 		"string content": {chatPath, `{"model":"m","messages":[{"role":"user","content":"Hello"}]}`,
-			messages.Request{Model: "m", Usage: true, PromptTokens: 2}},
+			messages.Request{Model: "m", Usage: true, PromptTokens: 3}},
 		"streamed, no usage": {chatPath, `{"model":"m","stream":true,"messages":[]}`,
 			messages.Request{Model: "m", Stream: true}},
 		"streamed with usage": {chatPath, `{"stream":true,"stream_options":{"x":[1],"include_usage":true},"model":"m"}`,
@@ -124,18 +124,18 @@ func TestFacts(t *testing.T) {
 			messages.Request{Salt: "sA", Usage: true, PromptTokens: 2}},
 		"parts": {chatPath, `{"messages":[{"role":"user","content":[{"type":"text","text":"12345678"},
 			{"type":"image_url","image_url":{"url":"http://a/b.png"}},{"type":"refusal","refusal":"no"}]}]}`,
-			messages.Request{Usage: true, PromptTokens: 6, Media: 1}}, // 8 + 14 + 2 bytes
+			messages.Request{Usage: true, PromptTokens: 7, Media: 1}}, // 4 + 8 + 14 + 2 bytes
 		"image as data": {chatPath,
 			`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:` +
-				strings.Repeat("A", 5000) + `"}}]}]}`, messages.Request{Usage: true, PromptTokens: 256, Media: 1}},
+				strings.Repeat("A", 5000) + `"}}]}]}`, messages.Request{Usage: true, PromptTokens: 257, Media: 1}},
 		"sound": {chatPath, `{"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"` +
-			strings.Repeat("A", 5000) + `","format":"wav1"}}]}]}`, messages.Request{Usage: true, PromptTokens: 257,
+			strings.Repeat("A", 5000) + `","format":"wav1"}}]}]}`, messages.Request{Usage: true, PromptTokens: 258,
 			Media: 1}},
 		"tool call": {chatPath,
 			`{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"id12","type":"function",
 			"function":{"name":"name","arguments":"{\"a\":1}"}}]},
 			{"role":"tool","tool_call_id":"id12","content":"ok"}]}`,
-			messages.Request{Usage: true, PromptTokens: 6}}, // id 4, name 4, arguments 7, id 4, ok 2
+			messages.Request{Usage: true, PromptTokens: 9}}, // roles 13, id 4, name 4, arguments 7, id 4, ok 2
 		"tools count keys": {chatPath, `{"tools":[{"type":"function"}]}`,
 			messages.Request{Hints: messages.OutputHints{Tools: true}, Usage: true, PromptTokens: 3}},
 		"template is no prompt": {chatPath,

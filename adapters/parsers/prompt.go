@@ -112,7 +112,7 @@ func (r *reader) feedMember(key []byte) bool {
 		r.kind = r.kindBehind(key, r.kind)
 	}
 	before, around := r.promptBytes, r.at
-	isMarker, hasTexts := isMarker(key), !r.asWritten && string(key) == "content" // reading the value may overwrite key
+	isType, hasTexts := string(key) == "type", !r.asWritten && string(key) == "content" // reading may overwrite key
 	if r.asWritten {
 		before += len(key)
 		r.promptBytes = before
@@ -125,7 +125,7 @@ func (r *reader) feedMember(key []byte) bool {
 		ok = r.feed()
 	}
 	r.at = around
-	if isMarker && !r.asWritten {
+	if isType && !r.asWritten { // it is no text
 		r.promptBytes = before
 	}
 	return ok
@@ -214,9 +214,7 @@ func (r *reader) messageBegins(role text) {
 		return
 	}
 	r.mark(markKey, roleKey)
-	before := r.promptBytes
 	r.feedText(role.raw, role.escaped)
-	r.promptBytes = before
 	r.mark(markValue, nil)
 }
 
@@ -276,9 +274,6 @@ func (r *reader) hint(key []byte) {
 		}
 	}
 }
-
-// isMarker reports whether the value of a key in a message says what stands beside it, and is no text itself.
-func isMarker(key []byte) bool { return string(key) == "role" || string(key) == "type" }
 
 // feedText hashes a string of the body, decoded. Bytes that are not UTF-8 are hashed as they are.
 func (r *reader) feedText(raw []byte, escaped bool) {
