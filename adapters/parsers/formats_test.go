@@ -25,7 +25,7 @@ func factsOf(r *messages.Request) read {
 	return read{r.Model, r.Salt, r.Stream, r.Usage, r.PromptTokens, r.OutputTokens, r.Media, whole(r).Len(), r.Form.API}
 }
 
-// TestFormats counts 4 bytes of text a token, and a block of 256 bytes.
+// TestFormats counts 4 bytes of text and of roles a token, and a block of 256 bytes.
 func TestFormats(t *testing.T) {
 	long := strings.Repeat("x", 600)
 	for name, c := range map[string]struct {

@@ -20,7 +20,7 @@ type benchPolicyOptions struct {
 	scenarios, policies []string
 	loads               []string
 	seeds, workers      int
-	html                string
+	timing, html        string
 	quiet               bool
 }
 
@@ -62,6 +62,8 @@ func (o *benchPolicyOptions) register(f *pflag.FlagSet) {
 	)
 	f.IntVar(&o.seeds, "seeds", 8, "how often each is played, 1 to 64")
 	f.IntVar(&o.workers, "workers", goruntime.GOMAXPROCS(0), "plays at once")
+	f.StringVar(&o.timing, "timing", policybench.GPU().Name, "what steps of servers take: gpu, about a model of 8 "+
+		"thousand million parameters on a GPU, or cpu, fitted to vLLM with a tiny model on one core")
 	f.StringVar(&o.html, "html", "", "file that gets a page with charts")
 	f.BoolVar(&o.quiet, "quiet", false, "say nothing of how far it is")
 }
@@ -100,10 +102,17 @@ func (o *benchPolicyOptions) run(ctx context.Context, cmd *cobra.Command) error 
 // options reads the files, and returns what is wrong with any of the flags.
 func (o *benchPolicyOptions) options() (policybench.Options, error) {
 	b := policybench.Options{
-		Timing: policybench.GPU(), Scenarios: o.scenarios, Policies: o.policies, Seeds: o.seeds, Workers: o.workers,
-		Loads: policybench.Loads(),
+		Scenarios: o.scenarios, Policies: o.policies, Seeds: o.seeds, Workers: o.workers, Loads: policybench.Loads(),
 	}
 	var errs []error
+	switch gpu, cpu := policybench.GPU(), policybench.CPU(); o.timing {
+	case gpu.Name:
+		b.Timing = gpu
+	case cpu.Name:
+		b.Timing = cpu
+	default:
+		errs = append(errs, fmt.Errorf("--timing: got %q, want %s or %s", o.timing, gpu.Name, cpu.Name))
+	}
 	if o.seeds < 1 || o.seeds > 64 {
 		errs = append(errs, fmt.Errorf("--seeds: got %d, want 1 to 64", o.seeds))
 	}

@@ -29,13 +29,13 @@ schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
 	root.SetOut(&out)
 	root.SetArgs(
 		strings.Fields("bench-policy --quiet --trace sessions.jsonl --config mine.yaml --scenarios one-to-four " +
-			"--policies round-robin,without-file,mine.yaml --seeds 1 --html page.html"),
+			"--policies round-robin,without-file,mine.yaml --seeds 1 --timing cpu --html page.html"),
 	)
 	if err := root.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"\nideal-sticky ", "\nround-robin ", "\nwithout-file ", "\nmine.yaml ",
-		"clients of sessions.jsonl, 4 servers"} {
+		"clients of sessions.jsonl, 4 servers", "timing cpu\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got\n%s\nwant in it %q", out.String(), want)
 		}
@@ -54,6 +54,7 @@ func TestBenchPolicyRefuses(t *testing.T) {
 		"--seeds 0 --workers 0": "--seeds: got 0, want 1 to 64\n--workers: got 0, want 1 to 1024",
 		"--loads 1,-1":          `--loads: got "-1", want numbers above 0, to 10`,
 		"--loads NaN":           `--loads: got "NaN", want numbers above 0, to 10`,
+		"--timing tpu":          `--timing: got "tpu", want gpu or cpu`,
 		"--trace nowhere":       "open nowhere: no such file or directory",
 		"--trace short.jsonl":   "short.jsonl: line 1: unexpected end of JSON input",
 		"--trace requests.jsonl --trace requests.jsonl": "requests.jsonl: of the same kind as requests.jsonl; want " +

@@ -24,9 +24,11 @@ func (r *Results) Write(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(
 		t,
-		"Mean time to the first token / that of %s: geometric means over scenarios, 95%% intervals over %d seeds\n\n",
+		"Mean time to the first token / that of %s: geometric means over scenarios, 95%% intervals over %d seeds, "+
+			"timing %s\n\n",
 		denominator,
 		r.Options.Seeds,
+		r.Options.Timing.Name,
 	)
 	fmt.Fprint(t, "policy")
 	for _, g := range r.groups() {

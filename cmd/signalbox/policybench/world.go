@@ -23,6 +23,8 @@ type Play struct {
 	Length  time.Duration // what comes after Warm+Length is not measured either
 	Page    time.Duration // between two metrics pages of a server
 	Events  []Event
+
+	elsewhere func(*exchange) // takes requests in the place of the modelled servers; nil = these do
 }
 
 // drain is how long what is measured has to end, after the last of it has come. What has no first token then is lost.
@@ -204,6 +206,10 @@ func (w *world) ask(x *exchange) {
 func (w *world) send(x *exchange, server int) {
 	n := w.servers[server]
 	x.server, x.picked = server, w.now
+	if w.elsewhere != nil {
+		w.elsewhere(x)
+		return
+	}
 	if n.down || !n.fits(x) {
 		w.breaks(x)
 		return
