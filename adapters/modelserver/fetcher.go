@@ -323,9 +323,11 @@ type Found struct {
 	NoModels  string // why its model list cannot be read; "" = it can be
 }
 
-// Look reads both pages of an endpoint. Each has the whole timeout.
+// Look reads both pages of an endpoint at once. Each has the whole timeout.
 func (f *Fetcher) Look(of messages.EndpointSpec) Found {
-	metrics, models := f.metrics(of, 0), f.models(of, 0)
+	listed := make(chan messages.ModelsListed, 1)
+	go func() { listed <- f.models(of, 0) }()
+	metrics, models := f.metrics(of, 0), <-listed
 	return Found{Engine: metrics.Reading.Engine, Models: models.Models.Append(nil), NoMetrics: metrics.Failure,
 		NoModels: models.Failure}
 }

@@ -301,6 +301,24 @@ func TestMetricsPagesThatHangTakeNoTurnOfModelLists(t *testing.T) {
 	}
 }
 
+// Each of an endpoint's pages is asked for while the other one hangs.
+func TestLookAsksForBothPagesAtOnce(t *testing.T) {
+	var meet sync.WaitGroup
+	meet.Add(2)
+	s := newScene(t, Config{Timeout: time.Minute}, func(w http.ResponseWriter, r *http.Request) {
+		meet.Done()
+		meet.Wait() // no page comes before both are asked for
+		if r.URL.Path == "/metrics" {
+			say("vllm:num_requests_waiting 3\n")(w, r)
+			return
+		}
+		say(`{"data":[{"id":"m"}]}`)(w, r)
+	})
+	if got := s.fetcher.Look(s.spec()); got.NoMetrics+got.NoModels != "" || got.Engine != "vllm" || len(got.Models) != 1 {
+		t.Errorf("got %+v", got)
+	}
+}
+
 type panics struct{}
 
 func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("in\nthe transport") }
