@@ -427,16 +427,28 @@ func (f *facts) readSubset(in *wire.Request) {
 
 // readServed returns the address that served the request: the one in the load balancer's metadata, else that of the
 // upstream connection.
-func readServed(in *wire.Request) messages.Address {
-	served := ""
+func readServed(in *wire.Request) messages.Address { return address(saysServed(in)) }
+
+// saysServed returns what the proxy says of it; "" = nothing.
+func saysServed(in *wire.Request) (served string) {
 	in.Meta(lbNamespace, []string{servedKey}, func(value []byte) bool {
 		served = string(value)
 		return false
 	})
-	if served == "" {
-		served = in.Attr(upstreamAddress)
+	return cmp.Or(served, in.Attr(upstreamAddress))
+}
+
+// verified returns the header by which conformance tests of gateways see what the proxy says.
+func verified(in *wire.Request) messages.Header {
+	h := messages.Header{Name: "x-conformance-test-served-endpoint", Value: saysServed(in)}
+	switch {
+	case h.Value != "" && attributes.SettableHeader(h.Name, h.Value):
+	case in.HasMeta(lbNamespace):
+		h.Value = "fail: missing destination endpoint served metadata"
+	default:
+		h.Value = "fail: missing envoy lb metadata"
 	}
-	return address(served)
+	return h
 }
 
 // readLocal returns why Envoy made the response itself. It is "" if a model server made the response, or if Envoy is

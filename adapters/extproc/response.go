@@ -66,6 +66,9 @@ func (st *stream) onResponseHeaders(e event) error {
 	if local == "" {
 		set = st.response.added.by(served)
 	}
+	if st.under != nil && st.under.VerifiesServed {
+		set = messages.TakeList(append(set.Append(nil), verified(&st.in)))
+	}
 	if e == headersCame && !bypass && !encoded {
 		st.restores(contentType)
 	}

@@ -130,6 +130,8 @@ type Configuration struct {
 	// Models returns the models of the whole pool, sorted; it answers GET /v1/models in place of a model server. nil =
 	// a model server answers, as it does if none are known.
 	Models func() []string
+	// VerifiesServed says that a header of responses names the server that served, or that the proxy does not say it.
+	VerifiesServed bool
 	// SetsPriority says that the priority of a request is written into its body.
 	SetsPriority bool
 	// Flows are the places of the headers that name the flow of a request without a fairness id, best first.

@@ -5,23 +5,23 @@ package attributes
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
 // Attribute is something that is known of an endpoint.
 type Attribute struct {
-	Name   string // one that is not built in has a domain, as in example.com/watts
+	Name   string // one that is not built in has any name, also that of one that is
 	Type   Type
 	Unit   string
 	Origin Origin
 }
 
-// BuiltIn reports whether the attribute is among those of BuiltIn, by its name: others have a domain.
-func (a Attribute) BuiltIn() bool { return !strings.Contains(a.Name, "/") }
+// BuiltIn reports whether the attribute is among those of BuiltIn, and not one of a file with such a name.
+func (a Attribute) BuiltIn() bool { return slices.Contains(BuiltIn(), a) }
 
 // Type is the type of an attribute's values.
 type Type uint8
@@ -102,6 +102,11 @@ var (
 	PrefixBlocks = Attribute{"prefix-blocks", Number, "blocks", Matched}
 )
 
+// builtIn reports whether one that is built in has a name.
+func builtIn(name string) bool {
+	return slices.ContainsFunc(BuiltIn(), func(a Attribute) bool { return a.Name == name })
+}
+
 // BuiltIn returns the attributes that are built in.
 func BuiltIn() []Attribute {
 	return []Attribute{
@@ -145,9 +150,9 @@ func ProducedAs(name string) Attribute {
 
 // CheckName returns what is wrong with the name of an attribute that is not built in.
 func CheckName(name string) error {
-	domain, own, ok := strings.Cut(name, "/")
-	if !ok || domain == "" || own == "" || len(name) > maxName || strings.ContainsFunc(name, unfit) {
-		return fmt.Errorf("got %q, want a name with a domain, such as example.com/watts", clip.Value(name))
+	if name == "" || len(name) > maxName || strings.ContainsFunc(name, unicode.IsControl) {
+		return fmt.Errorf("got %q, want a name of 1 to %d bytes without control characters, such as example.com/watts",
+			clip.Value(name), maxName)
 	}
 	return nil
 }
@@ -178,10 +183,6 @@ func SettableHeader(name, value string) bool {
 		!strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
-func unfit(r rune) bool {
-	return r <= ' ' || r > '~' || strings.ContainsRune(`"'{}`, r)
-}
-
 // Slot is the place of an attribute among those of its type.
 type Slot struct {
 	Type  Type
@@ -209,7 +210,7 @@ func (s HeaderSlot) Index() int { return s.after - 1 }
 // Extractor is a plugin that takes numbers from what a source answers: a metrics page, or a document. A source of
 // dataLayer.sources names it among its extractors.
 type Extractor interface {
-	// Emits returns the names of the attributes, each with a domain. It is called after the parameters were decoded,
+	// Emits returns the names of the attributes. It is called after the parameters were decoded,
 	// and returns the same each time.
 	Emits() []string
 	// Extract sets values[i] to that of attribute i of Emits, for the endpoint that answered with page. All values are
@@ -256,6 +257,7 @@ func (s *Source) Selects(labels map[string]string) bool {
 type asked struct {
 	name, producer string // producer "" = the only one
 	reader         string // the first one
+	own            bool   // an attribute of the file goes before one of the name that is built in
 }
 
 // Emit declares that a producer, the name of a plugin instance, emits attributes.
@@ -305,12 +307,18 @@ func (r *Reader) Number(name, producer string) NumberSlot {
 	case name == InflightTokens.Name:
 		name = SentTokens.Name
 	}
-	return NumberSlot{r.ask(Number, name, producer) + 1}
+	return NumberSlot{r.ask(Number, name, producer, false) + 1}
+}
+
+// Named is Number for a name that stands in a file: if the file has an attribute of its own with the name of one that is
+// built in, its own is read, and by Number the other.
+func (r *Reader) Named(name, producer string) NumberSlot {
+	return NumberSlot{r.ask(Number, name, producer, true) + 1}
 }
 
 // Names declares that the plugin reads names. producer is the instance that emits them; "" = the only one that does.
 func (r *Reader) Names(name, producer string) NamesSlot {
-	return NamesSlot{r.ask(Names, name, producer) + 1}
+	return NamesSlot{r.ask(Names, name, producer, false) + 1}
 }
 
 // Header declares that the plugin reads a header of requests, by its name in any case.
@@ -346,14 +354,15 @@ func (r *Reader) Private() int {
 	return r.binding.private - 1
 }
 
-func (r *Reader) ask(typ Type, name, producer string) int {
+func (r *Reader) ask(typ Type, name, producer string, own bool) int {
 	list := &r.binding.asked[typ]
-	at := 0
-	for at < len(*list) && ((*list)[at].name != name || (*list)[at].producer != producer) {
-		at++
-	}
-	if at == len(*list) {
-		*list = append(*list, asked{name, producer, r.name})
+	own = own && builtIn(name)
+	at := slices.IndexFunc(*list, func(a asked) bool {
+		return a.name == name && a.producer == producer && a.own == own
+	})
+	if at < 0 {
+		at = len(*list)
+		*list = append(*list, asked{name, producer, r.name, own})
 	}
 	r.slots = append(r.slots, Slot{typ, at})
 	return at
@@ -361,139 +370,3 @@ func (r *Reader) ask(typ Type, name, producer string) int {
 
 // Slots returns what the plugin has declared so far.
 func (r *Reader) Slots() []Slot { return r.slots }
-
-// Layout has the attributes of a configuration, by slot. It never changes.
-type Layout struct {
-	slots     [2][]Attribute
-	producers [2][]string // of the attributes in slots
-	headers   []string    // of requests, in lower case; Cookie says which are cookies
-	sources   [2][]*Source
-	private   int
-}
-
-// Privates returns the number of slots that plugins have declared for themselves alone.
-func (l *Layout) Privates() int { return l.private }
-
-// Headers returns the headers of requests that plugins read, by the index of their slot. The list is for reading only.
-func (l *Layout) Headers() []string { return l.headers }
-
-// Of returns the attributes of a type, by the index of their slot. The list is for reading only.
-func (l *Layout) Of(typ Type) []Attribute { return l.slots[typ] }
-
-// All returns an iterator over the attributes of all types.
-func (l *Layout) All() iter.Seq2[Slot, Attribute] {
-	return func(yield func(Slot, Attribute) bool) {
-		for typ, list := range l.slots {
-			for i, a := range list {
-				if !yield(Slot{Type(typ), i}, a) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// Producer returns the name of the plugin that emits the attribute in a slot.
-func (l *Layout) Producer(s Slot) string { return l.producers[s.Type][s.Index] }
-
-// Source returns where the values of the attribute in a slot come from; nil = no source is named.
-func (l *Layout) Source(s Slot) *Source { return l.sources[s.Type][s.Index] }
-
-// Samples reports whether a plugin reads a sampled attribute of the source with a name.
-func (l *Layout) Samples(source string) bool {
-	for typ, list := range l.slots {
-		for i, a := range list {
-			name := ""
-			if from := l.sources[typ][i]; from != nil {
-				name = from.Name
-			}
-			if a.Origin == Sampled && name == source {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// At returns the attribute in a slot.
-func (l *Layout) At(s Slot) Attribute { return l.slots[s.Type][s.Index] }
-
-// Reads reports whether a plugin reads one of the attributes.
-func (l *Layout) Reads(these ...Attribute) bool {
-	return l.any(func(a Attribute) bool { return slices.Contains(these, a) })
-}
-
-// ReadsFrom reports whether a plugin reads an attribute of an origin.
-func (l *Layout) ReadsFrom(o Origin) bool {
-	return l.any(func(a Attribute) bool { return a.Origin == o })
-}
-
-func (l *Layout) any(is func(Attribute) bool) bool {
-	return slices.ContainsFunc(l.slots[Number], is) || slices.ContainsFunc(l.slots[Names], is)
-}
-
-// Fault is a reader that cannot be bound.
-type Fault struct {
-	Reader string // the name of its instance
-	Text   string
-	Absent string // the attribute, if nothing emits it
-}
-
-// Layout binds every reader to an emitter. If there are faults the layout is not complete.
-func (b *Binding) Layout() (*Layout, []Fault) {
-	l := &Layout{private: b.private}
-	var faults []Fault
-	for typ := range b.asked {
-		for _, a := range b.asked[typ] {
-			found, fault := b.find(a, Type(typ))
-			if fault.Text != "" {
-				faults = append(faults, fault)
-			}
-			l.slots[typ] = append(l.slots[typ], found.Attribute)
-			l.producers[typ] = append(l.producers[typ], found.producer)
-			l.sources[typ] = append(l.sources[typ], found.source)
-		}
-	}
-	for _, h := range b.headers {
-		if _, isCookie := Cookie(h.name); !isCookie && !headerName(h.name) {
-			faults = append(faults, Fault{Reader: h.reader, Text: fmt.Sprintf("%s reads the header %q, which HTTP "+
-				"does not have", h.reader, clip.Value(h.name))})
-		}
-		l.headers = append(l.headers, h.name)
-	}
-	if len(b.headers) > maxHeaders {
-		faults = append(faults, Fault{Reader: b.headers[maxHeaders].reader, Text: fmt.Sprintf(
-			"%s reads a header beyond the %d that plugins may read together", b.headers[maxHeaders].reader,
-			maxHeaders)})
-	}
-	return l, faults
-}
-
-// find returns the attribute that is asked for, or what stands in the way.
-func (b *Binding) find(a asked, typ Type) (found emitter, fault Fault) {
-	fault.Reader = a.reader
-	var by []string
-	shared := true
-	for _, e := range b.emitters {
-		if e.Name != a.name || a.producer != "" && e.producer != a.producer {
-			continue
-		}
-		if by = append(by, e.producer); len(by) == 1 {
-			found = e
-		}
-		shared = shared && e.shared
-	}
-	switch {
-	case len(by) == 0 && a.producer != "":
-		fault.Text = fmt.Sprintf("%s reads %s of %s, which does not emit it", a.reader, a.name, a.producer)
-	case len(by) == 0:
-		fault.Absent = a.name
-		fault.Text = fmt.Sprintf("%s reads %s, which nothing emits", a.reader, a.name)
-	case len(by) > 1 && !shared:
-		fault.Text = fmt.Sprintf("%s reads %s, which %s emit: name one of them", a.reader, a.name,
-			strings.Join(by, " and "))
-	case found.Type != typ:
-		fault.Text = fmt.Sprintf("%s reads %s as %v, and %s emits it as %v", a.reader, a.name, typ, by[0], found.Type)
-	}
-	return found, fault
-}

@@ -94,6 +94,31 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// Plugins that know a built-in attribute read it beside one of the file with its name, which others read by that name.
+func TestOwnAttributeWithTheNameOfABuiltInOne(t *testing.T) {
+	own := attributes.Attribute{Name: attributes.QueuedRequests.Name}
+	var b attributes.Binding
+	b.Emit("core", attributes.QueuedRequests, own)
+	queue, named := b.Reader("queue"), b.Reader("named")
+	first, second := queue.Number(own.Name, ""), named.Named(own.Name, "core")
+	l, faults := b.Layout()
+	if len(faults) > 0 || first == second {
+		t.Fatalf("faults %v, slots %v and %v", faults, first, second)
+	}
+	if got := l.Of(attributes.Number); !slices.Equal(got, []attributes.Attribute{attributes.QueuedRequests, own}) {
+		t.Errorf("reads %v, want the built-in one, then the own one", got)
+	}
+	if own.BuiltIn() || !attributes.QueuedRequests.BuiltIn() {
+		t.Error("BuiltIn goes by the name alone")
+	}
+	var alone attributes.Binding
+	alone.Emit("core", attributes.QueuedRequests)
+	alone.Reader("named").Named(own.Name, "")
+	if l, faults := alone.Layout(); len(faults) > 0 || l.Of(attributes.Number)[0] != attributes.QueuedRequests {
+		t.Errorf("without an own one: faults %v", faults)
+	}
+}
+
 func TestHeadersHaveOneSlotInAnyCase(t *testing.T) {
 	var b attributes.Binding
 	one, two := b.Reader("one"), b.Reader("two")

@@ -133,7 +133,7 @@ dataLayer:
 	if _, ok := cfg.Extractions[0].By().Extractor.(*emitter); !ok {
 		t.Errorf("the extractor is a %T", cfg.Extractions[0].By().Extractor)
 	}
-	if _, err = load("lines"); !strings.Contains(fmt.Sprint(err), "emits an attribute of a wrong name") ||
+	if _, err = load(""); !strings.Contains(fmt.Sprint(err), "emits an attribute of a wrong name") ||
 		!strings.Contains(fmt.Sprint(err), "reads example.com/lines, which nothing emits") {
 		t.Errorf("got %v", err)
 	}
@@ -169,7 +169,7 @@ plugins:
 	if fmt.Sprint(points) != "[cost at DataProducer]" || len(cfg.Warnings) != 0 {
 		t.Errorf("points %v, warnings %v", points, cfg.Warnings)
 	}
-	if _, err := load("cost"); !strings.Contains(fmt.Sprint(err), "emits an attribute of a wrong name") {
+	if _, err := load(""); !strings.Contains(fmt.Sprint(err), "emits an attribute of a wrong name") {
 		t.Errorf("got %v", err)
 	}
 }

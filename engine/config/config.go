@@ -43,6 +43,7 @@ type Config struct {
 	Models          Source
 	ModelList       string          // the source of Models, by name; "" = it is not read
 	AnswersModels   bool            // the model list of the whole pool answers GET /v1/models
+	VerifiesServed  bool            // a header of responses names the server that served
 	Further         []FurtherSource // beside Metrics
 	Extractions     []Extraction    // those that a plugin reads
 	Engines         []Engine        // beside those that are built in, or in place of one of the same name
@@ -353,7 +354,8 @@ type modelSection struct {
 
 // targetSection is a model that serves.
 type targetSection struct {
-	// Weight is the target's part of the sum of all weights, from 0 to 1000000; absent = 1.
+	// Weight is the target's part of the sum of all weights, from 1 to 1000000. A target without one gets no requests if
+	// another one of the rule has a weight; if none has, absent = 1.
 	Weight *int `json:"weight"`
 	// ModelRewrite is the name of the model; required.
 	ModelRewrite string `json:"modelRewrite"`

@@ -56,7 +56,7 @@ type EngineSeries struct {
 
 // CustomSeries is one series with the name under which plugins find it.
 type CustomSeries struct {
-	// AttributeKey is what plugins ask for, with a domain: example.com/watts; required.
+	// AttributeKey is what plugins ask for, such as example.com/watts; required.
 	AttributeKey string `json:"attributeKey"`
 	// MetricSpec is the series; the last one of a page counts; required.
 	MetricSpec string `json:"metricSpec"`
@@ -243,7 +243,7 @@ type PrometheusExtractor struct {
 
 // ExtractedAttribute is one attribute, and how it is made of series.
 type ExtractedAttribute struct {
-	// Name is what plugins ask for, with a domain: example.com/watts; required.
+	// Name is what plugins ask for, such as example.com/watts; required.
 	Name string `json:"name"`
 	// Metric is the name of the series; required.
 	Metric string `json:"metric"`
@@ -321,7 +321,7 @@ type JSONExtractor struct {
 
 // DocumentAttribute is one attribute, and the field that has its value.
 type DocumentAttribute struct {
-	// Name is what plugins ask for, with a domain: example.com/watts; required.
+	// Name is what plugins ask for, such as example.com/watts; required.
 	Name string `json:"name"`
 	// Field is the path of a number, or of true (1) or false (0): power.watts, or gpus.0.watts for the first of a list;
 	// required. Anything else there counts as unknown. In a document of the whole pool, a key {endpoint} stands for the

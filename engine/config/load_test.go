@@ -155,6 +155,27 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 	}
 }
 
+// An attribute of a file has any name, also that of a built-in one, which plugins that know it read all the same.
+func TestOwnAttributesHaveAnyName(t *testing.T) {
+	for _, name := range []string{"custom.depth", "depth", "with space", "a/b/c", "\u00e4", "{x}", "queued-requests",
+		strings.Repeat("x", 253)} {
+		got, err := Load([]byte(newHead+fmt.Sprintf("plugins: [{type: queue-scorer}, {type: endpoint-attribute-scorer, "+
+			"parameters: {attributeKey: %[1]q}}, {type: core-metrics-extractor, parameters: {engineConfigs: [{name: "+
+			"vllm, customMetrics: [{attributeKey: %[1]q, metricSpec: depth}]}]}}]\n", name)), three)
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+			continue
+		}
+		want := []attributes.Attribute{attributes.QueuedRequests, {Name: name}}
+		if all := got.Plan.Layout().Of(attributes.Number); !slices.Equal(all, want) {
+			t.Errorf("%q: plugins read %v, want %v", name, all, want)
+		}
+		if len(got.Extractions) != 1 || got.Extractions[0].Name != name || got.Extractions[0].Metric != "depth" {
+			t.Errorf("%q: takes %+v", name, got.Extractions)
+		}
+	}
+}
+
 func TestEnginesOfTheFile(t *testing.T) {
 	got, err := Load([]byte(everyKey), three)
 	if err != nil {
@@ -318,9 +339,13 @@ func TestLoadWarns(t *testing.T) {
 		"weight of a filter": {head + "plugins: [{type: decode-filter}]\n" +
 			"schedulingProfiles: [{name: p, plugins: [{pluginRef: decode-filter, weight: 2}]}]",
 			"line 4: schedulingProfiles[0].plugins[0].weight: decode-filter is no scorer"},
-		"a producer in profile": {head + "plugins: [{type: inflight-load-producer, name: x}]\n" +
-			"schedulingProfiles: [{name: p, plugins: [{pluginRef: x}]}]",
-			"line 4: schedulingProfiles[0].plugins[0]: x is no filter, scorer or picker"},
+		"a gate that cannot be off": {newHead + "featureGates: [flowControl=False, " +
+			"haPopulateNonLeaderDatastore=false]", "line 3: featureGates[1]: haPopulateNonLeaderDatastore=false has " +
+			"no effect: a standby knows the endpoints too"},
+		"an unknown gate that is off": {newHead + "featureGates: [flowControll=0]",
+			`line 3: featureGates[0]: unknown feature gate "flowControll", which is off; known are flowControl and`},
+		"a gate of older files": {newHead + "featureGates: [prepareDataPlugins]",
+			"line 3: featureGates[0]: prepareDataPlugins has no effect, leave it out"},
 		"no restarts": {head + "plugins: [{type: prefix-cache-scorer}]\ndataLayer:\n  injectDefaults: false",
 			"line 5: dataLayer.injectDefaults: no metrics page is read, so a server that restarts"},
 		"rule for a model twice": {newHead + "modelRewrites:\n- {name: a, rules: [{matches: [{model: {value: m}}], " +
@@ -337,7 +362,7 @@ func TestLoadWarns(t *testing.T) {
 			"line 5: modelRewrites: no parser reads the models of requests, so this has no effect"},
 		"D62 some weights": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 5}, " +
 			"{modelRewrite: c}]}]}]",
-			"line 3: modelRewrites[0].rules[0].targets: some have a weight and some have none, which counts as 1"},
+			"line 3: modelRewrites[0].rules[0].targets[1]: it has no weight and another one has, so it gets no requests"},
 		"E6 older parser": {head + "plugins: [{type: openai-parser}]\nparser: {pluginRef: openai-parser}",
 			"line 4: parser: deprecated"},
 		"parser after all": {head + "plugins: [{type: openai-parser}, {type: passthrough-parser}]\n" +

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -138,48 +137,6 @@ func (l *loader) header(doc *document) {
 	}
 }
 
-// gates has the feature gates with the values that they may have.
-var gates = map[string][]bool{"flowControl": {false, true}, "haPopulateNonLeaderDatastore": {true}}
-
-func (l *loader) gates(list []string) {
-	for i, gate := range list {
-		if l.older.version && olderGate(gate) {
-			l.Warn(item("featureGates", i), "%s has no effect, leave it out", clip.Value(gate))
-		} else if err := CheckGate(gate); err != nil {
-			l.Fail(item("featureGates", i), "%v", err)
-		}
-	}
-	l.gated = flowControl(slices.Concat(list, l.defaults.Gates))
-}
-
-// flowControl returns whether these feature gates, of which the last counts, turn flow control on.
-func flowControl(gates []string) bool {
-	on := false
-	for _, gate := range gates {
-		if name, value, _ := strings.Cut(gate, "="); name == "flowControl" {
-			on = value != "false"
-		}
-	}
-	return on
-}
-
-// CheckGate returns what is wrong with a feature gate: its name alone, or with =true or =false.
-func CheckGate(gate string) error {
-	name, value, given := strings.Cut(gate, "=")
-	values, known := gates[name]
-	on := !given || value == "true"
-	switch {
-	case !known:
-		return fmt.Errorf("unknown feature gate %q, known are flowControl and haPopulateNonLeaderDatastore=true",
-			clip.Value(name))
-	case given && value != "true" && value != "false":
-		return fmt.Errorf("got %q, want %s=true or %s=false", clip.Value(gate), name, name)
-	case !slices.Contains(values, on):
-		return fmt.Errorf("got %q, which has no effect yet; only %s=%t does", gate, name, !on)
-	}
-	return nil
-}
-
 func (l *loader) instantiate(sections []pluginSection) {
 	for i := range sections {
 		s, at := &sections[i], item("plugins", i)
@@ -279,10 +236,7 @@ func (l *loader) configure(x *instance, parameters *yaml.Node) {
 	}
 	l.olderNames(at, plugin.Elem())
 	if a, ok := x.plugin.(interface{ Adapt() (warnings []error) }); ok {
-		for _, e := range a.Adapt() {
-			name, text, _ := strings.Cut(e.Error(), ": ")
-			l.Warn(at+"."+name, "%s", text)
-		}
+		l.doubtful(at, a.Adapt())
 	}
 	if v, ok := x.plugin.(interface{ Validate() error }); ok {
 		l.invalid(at, v.Validate())
@@ -296,9 +250,19 @@ func (l *loader) configure(x *instance, parameters *yaml.Node) {
 	case *ApproxPrefixCache, *InflightLoad, *OpenAIParser, *AnthropicParser, *VLLMHTTPParser, *TokenProducer,
 		*points.AgentIdentity:
 		x.used = true // it has an effect without being named
+	case *ServedVerifier:
+		x.used, l.config.VerifiesServed = true, true
 	case *DisaggHeaders:
 		x.used = true
 		l.Warn(x.path, "%s has no effect, because disagg-profile-handler sets its headers; leave it out", x.typ)
+	}
+}
+
+// doubtful enters warnings, each beginning with the parameter's path and a colon.
+func (l *loader) doubtful(path string, warnings []error) {
+	for _, e := range warnings {
+		name, text, _ := strings.Cut(e.Error(), ": ")
+		l.Warn(path+"."+name, "%s", text)
 	}
 }
 

@@ -381,7 +381,7 @@ dataLayer:
 func TestOlderFilesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"a handler of older files without its profiles": {newHead + "plugins: [{type: pd-profile-handler}]",
-			`line 3: plugins[0].parameters.prefillProfile: no profile is named "prefill"`},
+			`line 3: plugins[0].parameters.decodeProfile: no profile is named "decode", want one of default`},
 		"a fallback that is a stage": {newHead + "plugins: [{type: disagg-profile-handler, parameters: " +
 			"{profiles: {fallback: decode}}}]\nschedulingProfiles: [{name: decode}]",
 			`line 3: plugins[0].parameters.profiles.fallback: got "decode", which profiles.decode is too, want another`},
@@ -407,8 +407,6 @@ func TestOlderFilesAreRefused(t *testing.T) {
 			"line 3: plugins[0].parameters.backend: the tokens are estimated, no service is asked; remove it"},
 		"an unknown backend": {newHead + "plugins: [{type: token-producer, parameters: {backend: x}}]",
 			`line 3: plugins[0].parameters.backend: got "x", want estimate`},
-		"a gate of older files in v1": {newHead + "featureGates: [prepareDataPlugins]",
-			`line 3: featureGates[0]: unknown feature gate "prepareDataPlugins"`},
 		"a bound of the oldest files": {head + "saturationDetector: {queueDepthThreshold: 0}",
 			"line 3: saturationDetector.queueDepthThreshold: got 0, want 1 or more"},
 		"an unknown parameter of files that are not the oldest": {"apiVersion: llm-d.ai/v1alpha1\n" +

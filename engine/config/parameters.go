@@ -19,8 +19,9 @@ var others = map[string]func() any{
 		return &ApproxPrefixCache{AutoTune: true, BlockSizeTokens: 16, MaxPrefixBlocksToMatch: 2048,
 			MaxPrefixTokensToMatch: 131072, LRUCapacityPerServer: 31250}
 	},
-	"core-metrics-extractor": func() any { return &CoreMetrics{EngineLabelKey: engineLabel, DefaultEngine: vllm} },
-	"disagg-headers-handler": func() any { return new(DisaggHeaders) },
+	"core-metrics-extractor":               func() any { return &CoreMetrics{EngineLabelKey: engineLabel, DefaultEngine: vllm} },
+	"disagg-headers-handler":               func() any { return new(DisaggHeaders) },
+	"destination-endpoint-served-verifier": func() any { return new(ServedVerifier) },
 	"document-data-source": func() any {
 		return &DocumentSource{HTTPSource: HTTPSource{Scheme: "http", InsecureSkipVerify: true}}
 	},
@@ -115,7 +116,7 @@ type HTTPSource struct {
 	// ClientKeyPath is a file with the key of that certificate, in PEM.
 	ClientKeyPath string `json:"clientKeyPath"`
 	// Interval is the time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics
-	// page, 30s for the model list, 1s for a document of the whole pool. A page or document is read the second time
+	// page, 30s for the model list, 2s for one that a models-responder answers with, 1s for a document of the whole pool. A page or document is read the second time
 	// after a random part of it, so that endpoints which came together are not read together.
 	Interval time.Duration `json:"interval"`
 }
@@ -330,6 +331,11 @@ type ModelsResponder struct{}
 // with their labels as they are; nor has it with an inflight-load-producer or an mm-embeddings-cache-producer, which
 // forget an endpoint that goes. It has no parameters.
 type NotificationSource struct{}
+
+// ServedVerifier has responses name the server that served in the header x-conformance-test-served-endpoint: the one in
+// the load balancer's metadata, or else that of the upstream connection. If the proxy tells neither, the header says so.
+// It is for the conformance tests of gateways.
+type ServedVerifier struct{}
 
 // DisaggHeaders states that headers tell the sidecar of the decode server the servers of the other stages. It has no
 // effect: disagg-profile-handler sets these headers, with or without it.

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/sessions"
 )
 
 // Files as users of the reference have them load without a warning, and so does what Show makes of them.
@@ -136,8 +139,8 @@ func TestAgentIdentityNamesFlows(t *testing.T) {
 	}{
 		"none": {"[]", nil},
 		"one":  {"[{type: agent-identity}]", agents},
-		"mine": {"[{type: agent-identity, parameters: {additionalSessionHeaders: [x-a]}}]",
-			append(agents[:4:4], "x-a")},
+		"mine": {"[{type: agent-identity, parameters: {additionalSessionHeaders: [X-A]}}]",
+			append([]string{"x-a"}, agents...)},
 		"named": {"[{type: agent-identity, name: a}]", agents},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,6 +152,33 @@ func TestAgentIdentityNamesFlows(t *testing.T) {
 				t.Errorf("got %v of %v, want %v", got.FlowHeaders, got.Plan.Layout().Headers(), c.want)
 			}
 		})
+	}
+}
+
+// HTTP names have no case: each parameter that names a header takes capitals, and plugins read and set it in lower case.
+func TestHeadersInCapitals(t *testing.T) {
+	for name, c := range map[string]struct{ typ, parameters string }{
+		"token":            {"session-affinity-filter", "encodedEndpointHeaderConfig: {header: X-Own}"},
+		"token, scored":    {"session-affinity-scorer", "encodedEndpointHeaderConfig: {header: X-Own}"},
+		"token, as before": {"session-affinity-filter", "headerName: X-Own"},
+		"session":          {"session-affinity-filter", "strategy: session_id, sessionIdConfig: {sources: [{header: X-Own}]}"},
+		"agent":            {"agent-identity", "additionalSessionHeaders: [X-Own]"},
+		"label":            {"header-label-affinity-scorer", "headerName: X-Own, labelKey: a"},
+		"profile":          {"header-profile-handler", "headerName: X-Own, defaultProfile: default"},
+		"topology":         {"topology-affinity-filter", "peerTopologyHeader: X-Own"},
+	} {
+		got, err := Load([]byte(newHead+fmt.Sprintf("plugins: [{type: %s, parameters: {%s}}]", c.typ, c.parameters)),
+			three)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if all := got.Plan.Layout().Headers(); !slices.Contains(all, "x-own") {
+			t.Errorf("%s: plugins read %v", name, all)
+		}
+	}
+	a := sessions.Standard()
+	a.EncodedEndpointHeaderConfig.Header = "X-Own"
+	if a.Adapt(); a.EncodedEndpointHeaderConfig.Header != "x-own" {
+		t.Errorf("responses have the header %s", a.EncodedEndpointHeaderConfig.Header)
 	}
 }
 
@@ -187,19 +217,22 @@ func TestModelsResponder(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, source string
 		answers      bool
+		every        time.Duration
 	}{
-		"none":       {"plugins: []", "", false},
-		"by default": {"plugins: [{type: models-responder}]", "models-data-source", true},
+		"none": {"plugins: []", "", false, 0},
+		"no answers": {"plugins: [{type: models-data-source}]\ndataLayer: {sources: [{pluginRef: models-data-source}]}",
+			"models-data-source", false, 0},
+		"by default": {"plugins: [{type: models-responder}]", "models-data-source", true, 2 * time.Second},
 		"of the file": {"plugins: [{type: models-responder}, {type: models-data-source, name: list}]\n" +
-			"dataLayer: {sources: [{pluginRef: list}]}", "list", true},
+			"dataLayer: {sources: [{pluginRef: list}]}", "list", true, 2 * time.Second},
 		"unnamed of the file": {"plugins: [{type: models-responder}, {type: models-data-source, name: list, " +
-			"parameters: {path: /models}}]", "list", true},
+			"parameters: {path: /models, interval: 5s}}]", "list", true, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Load([]byte(newHead+c.file), three)
 			if err != nil || got.AnswersModels != c.answers || got.ModelList != c.source ||
-				got.Models.Enabled != c.answers || len(got.Warnings) > 1 {
-				t.Fatalf("%+v, %v; want source %q", got, err, c.source)
+				got.Models.Enabled != (c.source != "") || len(got.Warnings) > 1 || got.Models.Interval != c.every {
+				t.Fatalf("%+v, %v; want source %q each %v", got, err, c.source, c.every)
 			}
 			shown, err := Show([]byte(newHead+c.file), three)
 			if err != nil {

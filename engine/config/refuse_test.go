@@ -98,8 +98,15 @@ func TestLoadRefuses(t *testing.T) {
 			"line 4: plugins[0].parameters.threshold: got NaN, want more than 0, at most 1"},
 		"learning without the gate": {head + "plugins: [{type: learning-detector}]",
 			"line 3: plugins[0].type: learning-detector needs the feature gate flowControl"},
-		"gate off": {head + "featureGates: [haPopulateNonLeaderDatastore=false]",
-			"line 3: featureGates[0]: got "},
+		"a producer in a profile": {head + "plugins: [{type: inflight-load-producer, name: x}]\n" +
+			"schedulingProfiles: [{name: p, plugins: [{pluginRef: x}]}]",
+			"line 4: schedulingProfiles[0].plugins[0].pluginRef: x is of type inflight-load-producer, want a filter, " +
+				"scorer or picker"},
+		"a share above all": {plugin("utilization-filter", "conditions: [{metric: kv-cache-utilization, maxValue: "+
+			"1.5}]"), "line 5: plugins[0].parameters.conditions[0].maxValue: got 1.5, want 0 to 1"},
+		"two attributes of one reporter": {plugin("request-attribute-reporter", "attributes: [{key: {name: a}, "+
+			"expression: usage.total_tokens}, {key: {name: b}, expression: usage.total_tokens}]"),
+			"line 5: plugins[0].parameters.attributes: got 2, want 1; write a plugin of this type for each"},
 		"type is a list": {head + "plugins: [{type: []}]", "line 3: plugins[0].type: got a list, want a string"},
 		"E28 type far from all": {head + "plugins: [{type: zzz}]",
 			`line 3: plugins[0].type: unknown plugin type "zzz", known are active-request-scorer, `},
@@ -185,8 +192,13 @@ func TestLoadRefuses(t *testing.T) {
 			"engineConfigs: [{name: x, cacheInfoSpec: y, cacheNumBlocksSpec: z}]"),
 			"line 5: plugins[0].parameters.engineConfigs[0].cacheNumBlocksSpec: stands beside cacheInfoSpec"},
 		"own attribute": {plugin("core-metrics-extractor",
-			"engineConfigs: [{name: x, customMetrics: [{attributeKey: watts, metricSpec: y}]}]"),
-			`line 5: plugins[0].parameters.engineConfigs[0].customMetrics[0].attributeKey: got "watts", want a name`},
+			"engineConfigs: [{name: x, customMetrics: [{metricSpec: y}]}]"),
+			`line 5: plugins[0].parameters.engineConfigs[0].customMetrics[0].attributeKey: got "", want a name of 1`},
+		"attribute with a misspelled name": {plugin("core-metrics-extractor",
+			"engineConfigs: [{name: x, customMetrics: [{attributeKey: custom.depth, metricSpec: y}]}]") +
+			"- {type: endpoint-attribute-scorer, parameters: {attributeKey: custom.dept}}",
+			"line 6: plugins[1]: endpoint-attribute-scorer reads custom.dept, which nothing emits, did you mean " +
+				"custom.depth?"},
 		"own attribute twice": {plugin("core-metrics-extractor", "engineConfigs: [{name: x, customMetrics: "+
 			"[{attributeKey: a/b, metricSpec: y}, {attributeKey: a/b, metricSpec: y}]}]"),
 			"line 5: plugins[0].parameters.engineConfigs[0].customMetrics[1].attributeKey: a/b stands twice"},
@@ -337,12 +349,12 @@ func TestLoadRefuses(t *testing.T) {
 			newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: \"x\\ny\"}]}]}]",
 			"line 3: modelRewrites[0].rules[0].targets[0].modelRewrite: "},
 		"weight below 0": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: -1}]}]}]",
-			"line 3: modelRewrites[0].rules[0].targets[0].weight: got -1, want 0 to 1000000"},
+			"line 3: modelRewrites[0].rules[0].targets[0].weight: got -1, want 1 to 1000000"},
 		"high weight": {newHead +
 			"modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 1000001}]}]}]",
-			"line 3: modelRewrites[0].rules[0].targets[0].weight: got 1000001, want 0 to 1000000"},
+			"line 3: modelRewrites[0].rules[0].targets[0].weight: got 1000001, want 1 to 1000000"},
 		"weights of 0": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 0}]}]}]",
-			"line 3: modelRewrites[0].rules[0].targets: all weights are 0, want one above"},
+			"line 3: modelRewrites[0].rules[0].targets[0].weight: got 0, want 1 to 1000000"},
 		"match without a model": {newHead + "modelRewrites:\n- name: a\n  rules:\n  - matches: [{}]\n" +
 			"    targets: [{modelRewrite: b}]", "line 6: modelRewrites[0].rules[0].matches[0].model.value: missing"},
 		"match of another type": {newHead + "modelRewrites: [{name: a, rules: [{matches: [{model: {type: Prefix, " +

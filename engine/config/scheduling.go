@@ -80,6 +80,9 @@ func (l *loader) profile(s *profileSection, path string) schedule.Profile {
 		switch {
 		case x == nil:
 			continue
+		case !x.runsInProfile():
+			l.Fail(at+".pluginRef", "%s is of type %s, want a filter, scorer or picker", x.name, x.typ)
+			continue
 		case seen[x]:
 			l.Warn(at, "%s stands twice in this profile", x.name)
 		}
@@ -119,9 +122,6 @@ func (l *loader) add(p *schedule.Profile, x *instance, path string, weight float
 		if limited, ok := k.(interface{ Most() int }); ok {
 			p.Picker.Most = limited.Most
 		}
-	}
-	if !x.runsInProfile() {
-		l.Warn(path, "%s is no filter, scorer or picker, so it has no effect in a profile", x.name)
 	}
 }
 
@@ -229,6 +229,9 @@ func (l *loader) arrange(x *instance, names []string) {
 		l.declare(named)
 		return named.plugin
 	}))
+	if d, ok := x.plugin.(schedule.Doubter); ok {
+		l.doubtful(at, d.Doubts())
+	}
 }
 
 // countOutput has the tokens that are expected in answers be part of the load, if an inflight-load-producer says so.

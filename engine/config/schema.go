@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -79,7 +78,9 @@ func Schema(c *Catalogue) ([]byte, error) {
 	for _, s := range []*jsonschema.Schema{old, current} {
 		s.Required = []string{"apiVersion", "kind"}
 		s.Properties["kind"].Enum = []any{"EndpointPickerConfig"}
-		s.Properties["featureGates"].Items = &jsonschema.Schema{Enum: gateValues()}
+		s.Properties["featureGates"].Items = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
+			{Enum: gateValues()}, {Type: "string", Pattern: gatePattern()},
+		}}
 		s.Properties["plugins"].Items = &jsonschema.Schema{Ref: "#/definitions/plugin"}
 	}
 	isOld := &jsonschema.Schema{
@@ -97,20 +98,6 @@ func Schema(c *Catalogue) ([]byte, error) {
 		Else: &jsonschema.Schema{Ref: "#/definitions/v1"},
 	}, "", "  ")
 	return append(text, '\n'), err
-}
-
-// gateValues returns the entries of featureGates that Load accepts.
-func gateValues() []any {
-	var values []any
-	for _, name := range slices.Sorted(maps.Keys(gates)) {
-		if slices.Contains(gates[name], true) {
-			values = append(values, name)
-		}
-		for _, value := range gates[name] {
-			values = append(values, fmt.Sprintf("%s=%t", name, value))
-		}
-	}
-	return values
 }
 
 // pluginSchema returns the schema of an entry of plugins, whose parameters depend on its type.

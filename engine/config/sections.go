@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"reflect"
@@ -55,15 +56,22 @@ func (l *loader) modelList() {
 			l.config.AnswersModels, x.used = true, true
 		}
 	}
-	if !l.config.AnswersModels || l.config.Models.Enabled {
+	if !l.config.AnswersModels {
 		return
 	}
-	x := l.oneOf("models-data-source")
-	if p, ok := x.plugin.(*ModelsSource); ok {
-		l.from.models, l.from.lists.Name = x, x.name
-		l.config.Models, l.config.ModelList = p.page(nil), x.name
+	if !l.config.Models.Enabled {
+		x := l.oneOf("models-data-source")
+		if p, ok := x.plugin.(*ModelsSource); ok {
+			l.from.models, l.from.lists.Name = x, x.name
+			l.config.Models, l.config.ModelList = p.page(nil), x.name
+		}
 	}
+	l.config.Models.Interval = cmp.Or(l.config.Models.Interval, answeredListInterval)
 }
+
+// answeredListInterval is the time between two readings of the model list, by default, where it answers requests: an
+// adapter that was loaded is soon in the answer, and one that was unloaded is not.
+const answeredListInterval = 2 * time.Second
 
 // oneOf returns the first plugin of a type in the file, or one with the defaults.
 func (l *loader) oneOf(typ string) *instance {
@@ -374,9 +382,6 @@ func (l *loader) priority(path string, p int) {
 // exactMatch is the way in which models are compared with those of requests.
 const exactMatch = "Exact"
 
-// mostWeight is the largest weight of a target, as of Kubernetes resources.
-const mostWeight = 1_000_000
-
 // rewrites sets the rewrites of models.
 func (l *loader) rewrites(list []rewriteSection) {
 	if len(list) > 0 && len(l.config.Parsers) == 0 {
@@ -450,17 +455,16 @@ func (l *loader) targets(rule string, list []targetSection) []rewrites.Target {
 		l.Fail(rule+".targets", "missing")
 		return nil
 	}
-	sum, weighted := 0, 0
+	var weights []*int
 	var targets []rewrites.Target
 	for i, t := range list {
-		at, weight := rule+"."+item("targets", i), 1
+		at := rule + "." + item("targets", i)
 		if t.Weight != nil {
-			weight = *t.Weight
-			weighted++
-		}
-		if weight < 0 || weight > mostWeight {
-			l.Fail(at+".weight", "got %d, want 0 to %d", weight, mostWeight)
-			weight = 1
+			if err := rewrites.CheckWeight(*t.Weight); err != nil {
+				l.Fail(at+".weight", "%v", err)
+			}
+		} else if slices.ContainsFunc(list, func(t targetSection) bool { return t.Weight != nil }) {
+			l.Warn(at, "it has no weight and another one has, so it gets no requests")
 		}
 		switch {
 		case t.ModelRewrite == "":
@@ -468,15 +472,9 @@ func (l *loader) targets(rule string, list []targetSection) []rewrites.Target {
 		case strings.ContainsFunc(t.ModelRewrite, unicode.IsControl):
 			l.Fail(at+".modelRewrite", "%s has a control character", clip.Value(t.ModelRewrite))
 		}
-		sum += weight
-		targets = append(targets, rewrites.Target{Model: t.ModelRewrite, Weight: weight})
+		targets, weights = append(targets, rewrites.Target{Model: t.ModelRewrite}), append(weights, t.Weight)
 	}
-	if sum == 0 {
-		l.Fail(rule+".targets", "all weights are 0, want one above")
-	}
-	if weighted > 0 && weighted < len(list) {
-		l.Warn(rule+".targets", "some have a weight and some have none, which counts as 1")
-	}
+	rewrites.Weigh(targets, weights)
 	return targets
 }
 

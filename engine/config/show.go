@@ -15,6 +15,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/reclaim"
+	"github.com/signalbox-epp/signalbox/engine/rewrites"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 )
@@ -310,15 +311,22 @@ func (s *shower) rewrites() *yaml.Node {
 				))))
 			}
 			for _, t := range rule.Targets {
-				targets.Content = append(targets.Content, mapping(
-					pairOf("weight", plain(strconv.Itoa(t.Weight))), pairOf("modelRewrite", text(t.Model)),
-				))
+				targets.Content = append(targets.Content, targetOf(t))
 			}
 			rules.Content = append(rules.Content, mapping(pairOf("matches", matches), pairOf("targets", targets)))
 		}
 		list.Content = append(list.Content, mapping(pairOf("name", text(rewrite.Name)), pairOf("rules", rules)))
 	}
 	return list
+}
+
+// targetOf returns a target of a rewrite. One that gets no requests has no weight.
+func targetOf(t rewrites.Target) *yaml.Node {
+	model := pairOf("modelRewrite", text(t.Model))
+	if t.Weight == 0 {
+		return mapping(model)
+	}
+	return mapping(pairOf("weight", plain(strconv.Itoa(t.Weight))), model)
 }
 
 func (s *shower) sources() *yaml.Node {

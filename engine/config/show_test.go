@@ -96,6 +96,11 @@ func TestDiff(t *testing.T) {
 			newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b}]}]}]",
 			newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 2}]}]}]",
 			[]string{"modelRewrites[a].rules[0].targets[0].weight: 1 -> 2"}},
+		"a target without a weight beside one that has one": {
+			newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b}, {modelRewrite: c, weight: 2}]}]}]",
+			newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 2}, {modelRewrite: c, " +
+				"weight: 2}]}]}]",
+			[]string{"modelRewrites[a].rules[0].targets[0].weight: absent -> 2"}},
 		"a plugin": {newHead + "plugins: [{type: queue-scorer}]",
 			newHead + "plugins: [{type: decode-filter}, {type: queue-scorer}]",
 			[]string{"plugins[decode-filter].name: absent -> \"decode-filter\"",

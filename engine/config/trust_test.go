@@ -8,7 +8,7 @@ import (
 
 // Who may set headers is header without a word in the file. What agent-identity reads belongs to these headers.
 func TestTrust(t *testing.T) {
-	const agents = "plugins: [{type: agent-identity, parameters: {additionalSessionHeaders: [x-agent]}}]\n"
+	const agents = "plugins: [{type: agent-identity, parameters: {additionalSessionHeaders: [X-Agent]}}]\n"
 	for name, c := range map[string]struct {
 		data, by string
 		proxies  []string
@@ -20,7 +20,7 @@ func TestTrust(t *testing.T) {
 		"v1alpha1": {head + "requestHandler: {trust: envoy-metadata}", TrustMetadata, nil, nil,
 			"  trust: envoy-metadata\n"},
 		"metadata, agents": {newHead + agents + "requestHandler: {trust: envoy-metadata}", TrustMetadata, nil,
-			[]string{"x-claude-code-session-id", "x-session-affinity", "session-id", "session_id", "x-agent"},
+			[]string{"x-agent", "x-claude-code-session-id", "x-session-affinity", "session-id", "session_id"},
 			"  trust: envoy-metadata\n"},
 		"certificates": {newHead + "requestHandler: {trust: mtls, trustedProxies: [spiffe://c/gw, envoy]}",
 			TrustCertificate, []string{"spiffe://c/gw", "envoy"}, nil,

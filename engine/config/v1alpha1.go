@@ -2,7 +2,6 @@ package config
 
 import (
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -154,15 +153,6 @@ var removed = map[string]string{
 	"lora-affinity-filter":        "write lora-affinity-scorer",
 	"low-queue-filter":            "write queue-scorer",
 	"precise-prefix-cache-scorer": "write prefix-cache-scorer, for KV events over ZMQ are not read",
-}
-
-// olderGates are feature gates of older files: what they switched on is always there, or is gone.
-var olderGates = []string{"dataLayer", "enableLegacyMetrics", "prepareDataPlugins"}
-
-// olderGate reports whether a feature gate is one of older files.
-func olderGate(gate string) bool {
-	name, _, _ := strings.Cut(gate, "=")
-	return slices.Contains(olderGates, name)
 }
 
 // detectorV1Alpha1 names a saturation detector or, in the oldest files, has the bounds of one.

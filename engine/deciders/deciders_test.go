@@ -19,6 +19,22 @@ func TestMultimodal(t *testing.T) {
 	}
 }
 
+func TestPrefixBasedSaysThatALengthAloneHasNoEffect(t *testing.T) {
+	for _, c := range []struct {
+		of   deciders.PrefixBased
+		want string
+	}{
+		{deciders.PrefixBased{PromptTokens: 1}, "[promptTokens: has no effect, for nonCachedTokens is 0: no prefill " +
+			"server reads a prompt]"},
+		{deciders.PrefixBased{PromptTokens: 1, NonCachedTokens: 1}, "[]"},
+		{deciders.PrefixBased{}, "[]"},
+	} {
+		if got := fmt.Sprint(c.of.Adapt()); got != c.want {
+			t.Errorf("%+v: got %s, want %s", c.of, got, c.want)
+		}
+	}
+}
+
 func TestPrefixBasedRefusesNegativeNumbers(t *testing.T) {
 	d := deciders.PrefixBased{NonCachedTokens: -1, PromptTokens: -2}
 	want := "nonCachedTokens: got -1, want 0 or more\npromptTokens: got -2, want 0 or more"

@@ -24,6 +24,15 @@ type PrefixBased struct {
 	blocks attributes.NumberSlot
 }
 
+// Adapt says that a length has no effect where no prefill server reads any prompt.
+func (p *PrefixBased) Adapt() (warnings []error) {
+	if p.PromptTokens > 0 && p.NonCachedTokens == 0 {
+		warnings = append(warnings, errors.New("promptTokens: has no effect, for nonCachedTokens is 0: no prefill "+
+			"server reads a prompt"))
+	}
+	return warnings
+}
+
 // Validate returns which parameters are out of range.
 func (p *PrefixBased) Validate() error {
 	var errs []error

@@ -77,7 +77,7 @@ func (f *EndpointAttribute) Validate() error {
 
 // Declare asks for the attribute.
 func (f *EndpointAttribute) Declare(r *attributes.Reader) {
-	f.value = r.Number(f.AttributeKey+f.Attribute, f.Producer)
+	f.value = r.Named(f.AttributeKey+f.Attribute, f.Producer)
 }
 
 // Filter compares the attribute of each candidate.

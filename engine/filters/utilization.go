@@ -26,7 +26,7 @@ type Condition struct {
 	// Metric names what is compared: active-requests (those that were sent and have not ended), running-requests,
 	// waiting-queue or kv-cache-utilization (0 to 1).
 	Metric string `json:"metric"`
-	// MaxValue is the largest value that meets the condition; 0 or more.
+	// MaxValue is the largest value that meets the condition; 0 or more, of kv-cache-utilization at most 1.
 	MaxValue float64 `json:"maxValue"`
 }
 
@@ -57,7 +57,10 @@ func (f *Utilization) Validate() error {
 			errs = append(errs, fmt.Errorf("conditions[%d].metric: got %q, want active-requests, running-requests, "+
 				"waiting-queue or kv-cache-utilization", i, clip.Value(c.Metric)))
 		}
-		if !(c.MaxValue >= 0) {
+		switch share := c.attribute() == attributes.KVCacheUsage.Name; {
+		case share && !(c.MaxValue >= 0 && c.MaxValue <= 1):
+			errs = append(errs, fmt.Errorf("conditions[%d].maxValue: got %v, want 0 to 1", i, c.MaxValue))
+		case !(c.MaxValue >= 0):
 			errs = append(errs, fmt.Errorf("conditions[%d].maxValue: got %v, want 0 or more", i, c.MaxValue))
 		}
 	}

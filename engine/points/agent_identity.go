@@ -4,16 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
-// AgentIdentity finds which agent sent a request: the first of the headers x-claude-code-session-id,
-// x-session-affinity, session-id and session_id that the request has. Requests without a fairness id then belong to the
+// AgentIdentity finds which agent sent a request: the first of its own headers, and of x-claude-code-session-id,
+// x-session-affinity, session-id and session_id, that the request has. Requests without a fairness id then belong to the
 // flow of that name, and plugins for sessions can read it as the attribute agent-identity.
 type AgentIdentity struct {
-	// AdditionalSessionHeaders are headers that are tried after those, in their order.
+	// AdditionalSessionHeaders are headers that are tried before those, in their order; their names may be in any case.
 	AdditionalSessionHeaders []string `json:"additionalSessionHeaders"`
 
 	slots []attributes.HeaderSlot
@@ -22,13 +23,21 @@ type AgentIdentity struct {
 // agentHeaders are those of agents that are known.
 var agentHeaders = []string{"x-claude-code-session-id", "x-session-affinity", "session-id", "session_id"}
 
+// Adapt writes the names of headers as proxies send them.
+func (a *AgentIdentity) Adapt() (warnings []error) {
+	for i, name := range a.AdditionalSessionHeaders {
+		a.AdditionalSessionHeaders[i] = strings.ToLower(name)
+	}
+	return nil
+}
+
 // Validate returns which parameters are wrong.
 func (a *AgentIdentity) Validate() error {
 	var errs []error
 	for i, name := range a.AdditionalSessionHeaders {
 		if !attributes.SettableHeader(name, "") {
-			errs = append(errs, fmt.Errorf("additionalSessionHeaders[%d]: got %q, want the name of a header in lower "+
-				"case", i, clip.Value(name)))
+			errs = append(errs, fmt.Errorf("additionalSessionHeaders[%d]: got %q, want the name of a header", i,
+				clip.Value(name)))
 		}
 	}
 	return errors.Join(errs...)
@@ -44,7 +53,7 @@ func (a *AgentIdentity) Declare(r *attributes.Reader) {
 
 // Headers returns the headers in the order in which they are tried.
 func (a *AgentIdentity) Headers() []string {
-	return slices.Concat(agentHeaders, a.AdditionalSessionHeaders)
+	return slices.Concat(a.AdditionalSessionHeaders, agentHeaders)
 }
 
 // Attribute reports whether the plugin emits an attribute of requests.

@@ -24,7 +24,7 @@ import (
 // numbers are doubles, so that a constant beside them is written 2.0. Prompt tokens that the response does not have are
 // missing, as has(usage.prompt_tokens) says. A response without usage has no attributes.
 type AttributeReporter struct {
-	// Attributes are the numbers; 1 to 16.
+	// Attributes has the number; exactly one.
 	Attributes []ReportedAttribute `json:"attributes"`
 
 	programs []program
@@ -48,8 +48,6 @@ type AttributeKey struct {
 	Name string `json:"name"`
 }
 
-const mostReported = 16
-
 // program is a compiled attribute.
 type program struct {
 	of         schedule.Report
@@ -60,8 +58,8 @@ type program struct {
 // Validate compiles the expressions, and returns what is wrong with them. An expression that mixes whole numbers and
 // doubles only fails when it is evaluated, so that a usage with all fields is tried.
 func (r *AttributeReporter) Validate() error {
-	if n := len(r.Attributes); n == 0 || n > mostReported {
-		return fmt.Errorf("attributes: got %d, want 1 to %d", n, mostReported)
+	if n := len(r.Attributes); n != 1 {
+		return fmt.Errorf("attributes: got %d, want 1; write a plugin of this type for each", n)
 	}
 	env, err := cel.NewEnv(cel.Variable("usage", cel.MapType(cel.StringType, cel.DynType)))
 	if err != nil {

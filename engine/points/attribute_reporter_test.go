@@ -89,7 +89,7 @@ func TestAttributeReporterRefuses(t *testing.T) {
 	if err := r.Validate(); fmt.Sprint(err) != "attributes[0].key.name: missing" {
 		t.Errorf("without a name: got %v", err)
 	}
-	if r.Attributes = nil; fmt.Sprint(r.Validate()) != "attributes: got 0, want 1 to 16" {
+	if r.Attributes = nil; fmt.Sprint(r.Validate()) != "attributes: got 0, want 1; write a plugin of this type for each" {
 		t.Errorf("without attributes: got %v", r.Validate())
 	}
 }

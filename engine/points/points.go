@@ -12,9 +12,8 @@ import (
 // Types maps the type name in configuration to a constructor of the plugin with its defaults. Parameters are decoded
 // onto that value, and its Validate returns what is wrong with them.
 var Types = map[string]func() any{
-	"agent-identity":                       func() any { return new(AgentIdentity) },
-	"destination-endpoint-served-verifier": func() any { return new(ServedVerifier) },
-	"label-producer":                       func() any { return new(LabelProducer) },
+	"agent-identity": func() any { return new(AgentIdentity) },
+	"label-producer": func() any { return new(LabelProducer) },
 	"latency-observer-producer-hub": func() any {
 		return &LatencyObserver{
 			IntervalDuration: time.Second, MaxObservationAge: 3 * time.Minute, MaxRequests: 100, MinRequests: 10,

@@ -108,16 +108,6 @@ func TestCacheSourceSpreads(t *testing.T) {
 	}
 }
 
-func TestServedVerifier(t *testing.T) {
-	s := scheduletest.NewSeries(t, points.Types["destination-endpoint-served-verifier"](),
-		scheduletest.Profile{Name: "default", Ranks: []int{1}})
-	out := s.Pick(scheduletest.Request(), holding(0, 0)...)
-	want := messages.Header{Name: "x-conformance-test-served-endpoint", Value: "10.0.0.1:80"}
-	if out.Responses.Len() != 1 || out.Responses.At(0).Len() != 1 || out.Responses.At(0).At(0) != want {
-		t.Errorf("got %+v, want %+v for the destination", out.Responses, want)
-	}
-}
-
 // request has headers by their slots.
 type request []string
 
@@ -126,9 +116,10 @@ func (r request) Header(of attributes.HeaderSlot) (string, bool) {
 }
 
 func TestSessionsAreFound(t *testing.T) {
-	const agents = "[x-claude-code-session-id x-session-affinity session-id session_id x-mine]"
+	const agents = "[x-mine x-claude-code-session-id x-session-affinity session-id session_id]"
 	agent := points.Types["agent-identity"]().(*points.AgentIdentity)
-	agent.AdditionalSessionHeaders = []string{"x-mine"}
+	agent.AdditionalSessionHeaders = []string{"X-Mine"}
+	agent.Adapt()
 	for name, c := range map[string]struct {
 		plugin interface {
 			schedule.Reader
@@ -138,9 +129,9 @@ func TestSessionsAreFound(t *testing.T) {
 		has     request
 		want    string
 	}{
-		"agent, first": {agent, agents, request{"a", "b", "", "", "c"}, "a"},
-		"agent, third": {agent, agents, request{"", "", "c", "d", ""}, "c"},
-		"agent, mine":  {agent, agents, request{"", "", "", "", "e"}, "e"},
+		"agent, mine":  {agent, agents, request{"a", "b", "", "", "c"}, "a"},
+		"agent, third": {agent, agents, request{"", "", "", "c", "d"}, "c"},
+		"agent, last":  {agent, agents, request{"", "", "", "", "e"}, "e"},
 		"agent, none":  {agent, agents, request{"", "", "", "", ""}, ""},
 		"header":       {&points.SessionID{HeaderName: "X-Sid"}, "[x-sid]", request{"a"}, "a"},
 		"cookie":       {&points.SessionID{CookieName: "Sid"}, "[cookie=Sid]", request{"a"}, "a"},
@@ -166,8 +157,8 @@ func TestPointsRefuseParameters(t *testing.T) {
 	}{
 		"source": {new(points.CacheSource), "minCachedTokenDelta: got 0, want 1 or more\n" +
 			"prefillProfileName: missing; name a profile"},
-		"agent": {&points.AgentIdentity{AdditionalSessionHeaders: []string{"ok", "X-A"}},
-			"additionalSessionHeaders[1]: got \"X-A\", want the name of a header in lower case"},
+		"agent": {&points.AgentIdentity{AdditionalSessionHeaders: []string{"ok", "x a"}},
+			"additionalSessionHeaders[1]: got \"x a\", want the name of a header"},
 		"session, none": {new(points.SessionID), "headerName: missing, and so is cookieName; want one of them"},
 		"session, both": {&points.SessionID{HeaderName: "a", CookieName: "b"},
 			"cookieName: stands beside headerName, want one of them"},

@@ -55,6 +55,8 @@ type Disagg struct {
 	order []stage
 	at    [stages]int // index of the profile; -1 = there is none
 	says  [stages]schedule.Decider
+
+	doubts []error
 }
 
 // DisaggOlderNames has the parameters by their older names; nil = the file does not use the name. All are nil once
@@ -116,7 +118,7 @@ func (h *Disagg) Validate() error {
 	return nil
 }
 
-// Arrange finds the profiles and the deciders. The profile of a stage that has no decider may be missing.
+// Arrange finds the profiles and the deciders. That of a stage which can be left out may be missing.
 func (h *Disagg) Arrange(profiles []string, plugin func(parameter, name string) any) error {
 	var errs []error
 	for s, name := range [...]string{encode: h.Deciders.Encode, prefill: h.Deciders.Prefill} {
@@ -134,25 +136,48 @@ func (h *Disagg) Arrange(profiles []string, plugin func(parameter, name string) 
 	if h.StageOrder == prefillFirst && h.says[prefill] == nil && slices.Contains(profiles, h.Profiles.Prefill) {
 		h.says[prefill] = deciders.Always{}
 	}
-	for s, p := range [stages]struct {
-		name   string
-		needed bool
-	}{
-		encode: {h.Profiles.Encode, h.says[encode] != nil}, prefill: {h.Profiles.Prefill, h.says[prefill] != nil},
-		decode: {h.Profiles.Decode, true}, fallback: {h.Profiles.Fallback, h.Profiles.Fallback != ""},
-	} {
-		h.at[s] = slices.Index(profiles, p.name)
-		before := slices.Index(h.at[:s], h.at[s])
-		switch {
-		case h.at[s] < 0 && p.needed:
-			errs = append(errs, fmt.Errorf("profiles.%v: no profile is named %q", stage(s), clip.Value(p.name)))
-		case h.at[s] >= 0 && p.needed && before >= 0:
-			errs = append(errs, fmt.Errorf("profiles.%v: got %q, which profiles.%v is too, want another", stage(s),
-				clip.Value(p.name), stage(before)))
-		}
+	for s := range h.at {
+		h.at[s] = -1
+	}
+	for _, s := range []stage{decode, prefill, encode, fallback} {
+		errs = append(errs, h.place(s, profiles))
 	}
 	return errors.Join(errs...)
 }
+
+// place finds the profile of a stage. A stage without one of its own never runs, but for decode and the fallback.
+func (h *Disagg) place(s stage, profiles []string) error {
+	name := [...]string{encode: h.Profiles.Encode, prefill: h.Profiles.Prefill, decode: h.Profiles.Decode,
+		fallback: h.Profiles.Fallback}[s]
+	if s != decode && h.says[s] == nil && (s != fallback || name == "") {
+		return nil
+	}
+	at := slices.Index(profiles, name)
+	before := slices.Index(h.at[:], at)
+	switch needed := s == decode || s == fallback || s == prefill && h.Required.Prefill; {
+	case at < 0 && needed:
+		return fmt.Errorf("profiles.%v: %w", s, noProfile(name, profiles))
+	case at < 0:
+		h.leaveOut(s, "no profile is named %q", clip.Value(name))
+	case before >= 0 && needed:
+		return fmt.Errorf("profiles.%v: got %q, which profiles.%v is too, want another", s, clip.Value(name),
+			stage(before))
+	case before >= 0:
+		h.leaveOut(s, "%s is profiles.%v, too", clip.Value(name), stage(before))
+	default:
+		h.at[s] = at
+	}
+	return nil
+}
+
+// leaveOut has a stage never run.
+func (h *Disagg) leaveOut(s stage, why string, args ...any) {
+	h.says[s] = nil
+	h.doubts = append(h.doubts, fmt.Errorf("profiles.%v: %s, so the stage never runs", s, fmt.Sprintf(why, args...)))
+}
+
+// Doubts says which stages never run.
+func (h *Disagg) Doubts() []error { return h.doubts }
 
 // WithoutBody says until when the servers of other stages have load.
 func (h *Disagg) WithoutBody() string {

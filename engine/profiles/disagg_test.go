@@ -185,14 +185,63 @@ func TestDisaggWantsItsProfiles(t *testing.T) {
 	h := Types["disagg-profile-handler"]().(*Disagg)
 	h.Deciders.Prefill, h.Profiles.Fallback = "d", "f"
 	err := h.Arrange([]string{"x"}, func(_, name string) any { return deciders.Always{} })
-	want := "profiles.prefill: no profile is named \"prefill\"\nprofiles.decode: no profile is named \"decode\"\n" +
-		"profiles.fallback: no profile is named \"f\""
+	want := "profiles.decode: no profile is named \"decode\", want one of x\n" +
+		"profiles.fallback: no profile is named \"f\", want one of x"
 	if fmt.Sprint(err) != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	err = h.Arrange([]string{"prefill", "decode", "f"}, func(_, name string) any { return h })
 	if want = "deciders.prefill: d is no decider"; fmt.Sprint(err) != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// A stage without a profile of its own is left out, as long as requests can do without it.
+func TestDisaggLeavesOutStagesWithoutAProfile(t *testing.T) {
+	for name, c := range map[string]struct {
+		profiles []string
+		change   func(*Disagg)
+		doubts   string
+		want     string // what becomes of a request; "" = the file is refused
+	}{
+		"no prefill": {[]string{"decode", "encode"}, nil,
+			`[profiles.prefill: no profile is named "prefill", so the stage never runs]`, "0@10.0.0.0:80 de"},
+		"neither": {[]string{"decode"}, nil, `[profiles.prefill: no profile is named "prefill", so the stage never ` +
+			`runs profiles.encode: no profile is named "encode", so the stage never runs]`, "0@10.0.0.0:80 d"},
+		"prefill is decode": {[]string{"decode", "encode"}, func(h *Disagg) { h.Profiles.Prefill = "decode" },
+			"[profiles.prefill: decode is profiles.decode, too, so the stage never runs]", "0@10.0.0.0:80 de"},
+		"encode is prefill": {[]string{"decode", "prefill"}, func(h *Disagg) { h.Profiles.Encode = "prefill" },
+			"[profiles.encode: prefill is profiles.prefill, too, so the stage never runs]", "0@10.0.0.0:80 dp"},
+		"encode is decode, and is not asked for": {[]string{"decode", "prefill"},
+			func(h *Disagg) { h.Profiles.Encode, h.Deciders.Encode = "decode", "" }, "[]", "0@10.0.0.0:80 dp"},
+		"prefill is required": {[]string{"decode"}, func(h *Disagg) { h.Required.Prefill = true }, "", ""},
+		"no decode":           {[]string{"prefill", "encode"}, nil, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := Types["disagg-profile-handler"]().(*Disagg)
+			h.Deciders.Prefill, h.Deciders.Encode = "always", "always"
+			if c.change != nil {
+				c.change(h)
+			}
+			if err := h.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			always := func(_, _ string) any { return deciders.Always{} }
+			if c.want == "" {
+				if err := h.Arrange(c.profiles, always); err == nil {
+					t.Error("it is accepted, and can never serve")
+				}
+				return
+			}
+			handled := scheduletest.Handled{Handler: h, Deciders: map[string]schedule.Decider{"always": deciders.Always{}}}
+			for _, p := range c.profiles {
+				handled.Profiles = append(handled.Profiles, scheduletest.Profile{Name: p, Ranks: []int{0}})
+			}
+			out := scheduletest.Handle(t, handled, scheduletest.Request(), scheduletest.Endpoint{})
+			if got := told(out); got != c.want || fmt.Sprint(h.Doubts()) != c.doubts {
+				t.Errorf("got  %s, with %v\nwant %s, with %s", got, h.Doubts(), c.want, c.doubts)
+			}
+		})
 	}
 }
 
@@ -203,43 +252,5 @@ func TestDataParallelSendsToTheSidecar(t *testing.T) {
 	}, scheduletest.Request(), scheduletest.Endpoint{}, scheduletest.Endpoint{})
 	if got, want := told(out), "1@10.0.0.1:8000 x-data-parallel-host-port=10.0.0.1:80 p"; got != want {
 		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-func TestHeaderProfileRunsWhatTheHeaderNames(t *testing.T) {
-	for name, c := range map[string]struct {
-		header *string
-		want   string
-	}{
-		"a profile":    {new("b"), "1@10.0.0.1:80 b"},
-		"unknown":      {new("c"), "0@10.0.0.0:80 a"},
-		"another case": {new("B"), "0@10.0.0.0:80 a"},
-		"absent":       {nil, "0@10.0.0.0:80 a"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := Types["header-profile-handler"]().(*HeaderProfile)
-			h.DefaultProfile = "a"
-			req := scheduletest.Request()
-			if c.header != nil {
-				req.Headers = messages.ListOf(messages.HeaderValue{Text: *c.header, Given: true})
-			}
-			out := scheduletest.Handle(t, scheduletest.Handled{Handler: h, Profiles: []scheduletest.Profile{
-				{Name: "a", Ranks: []int{0}}, {Name: "b", Ranks: []int{1}},
-			}}, req, scheduletest.Endpoint{}, scheduletest.Endpoint{})
-			if got := told(out); got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
-		})
-	}
-}
-
-func TestHeaderProfileWantsItsDefault(t *testing.T) {
-	h := Types["header-profile-handler"]().(*HeaderProfile)
-	if err := h.Arrange([]string{"a"}, nil); fmt.Sprint(err) != `defaultProfile: no profile is named "decode"` {
-		t.Errorf("got %v", err)
-	}
-	h.HeaderName = ""
-	if err := h.Validate(); fmt.Sprint(err) != "headerName: missing; name the header of the profile" {
-		t.Errorf("got %v", err)
 	}
 }

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
-	"github.com/signalbox-epp/signalbox/engine/clip"
 	"github.com/signalbox-epp/signalbox/engine/deciders"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
@@ -59,16 +59,8 @@ func (h *PrefillDecode) Declare(r *attributes.Reader) { h.uncached.Declare(r) }
 
 // Arrange finds the profiles and the decider.
 func (h *PrefillDecode) Arrange(profiles []string, plugin func(parameter, name string) any) error {
-	var errs []error
-	for _, p := range []struct{ parameter, name string }{
-		{"decodeProfile", h.DecodeProfile}, {"prefillProfile", h.PrefillProfile},
-	} {
-		if !slices.Contains(profiles, p.name) {
-			errs = append(errs, fmt.Errorf("%s: no profile is named %q", p.parameter, clip.Value(p.name)))
-		}
-	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	if !slices.Contains(profiles, h.DecodeProfile) {
+		return fmt.Errorf("decodeProfile: %w", noProfile(h.DecodeProfile, profiles))
 	}
 	h.stages = Disagg{
 		StageOrder: decodeFirst, Profiles: DisaggProfiles{Decode: h.DecodeProfile, Prefill: h.PrefillProfile},
@@ -80,6 +72,14 @@ func (h *PrefillDecode) Arrange(profiles []string, plugin func(parameter, name s
 		find = func(string, string) any { return h.decider() }
 	}
 	return errors.Join(h.stages.Validate(), h.stages.Arrange(profiles, find))
+}
+
+// Doubts says that no prefill server reads a prompt, if there is no profile of theirs.
+func (h *PrefillDecode) Doubts() (doubts []error) {
+	for _, e := range h.stages.Doubts() {
+		doubts = append(doubts, fmt.Errorf("prefillProfile: %s", strings.TrimPrefix(e.Error(), "profiles.prefill: ")))
+	}
+	return doubts
 }
 
 // decider returns what decides by threshold.

@@ -14,7 +14,7 @@ var Types = map[string]func() schedule.Handler{
 		}}
 	},
 	"header-profile-handler": func() schedule.Handler {
-		return &HeaderProfile{HeaderName: "EPP-Profile", DefaultProfile: "decode"}
+		return &HeaderProfile{HeaderName: profileHeader, DefaultProfile: "decode", OnUnknown: refuseUnknown}
 	},
 	"pd-profile-handler": func() schedule.Handler {
 		return &PrefillDecode{DecodeProfile: "decode", PrefillProfile: "prefill"}

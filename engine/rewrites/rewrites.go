@@ -2,6 +2,11 @@
 // of rules and the drawing by weight; it never reads files and never touches a body.
 package rewrites
 
+import (
+	"fmt"
+	"slices"
+)
+
 // Rewrite is a named list of rules.
 type Rewrite struct {
 	Name  string
@@ -18,6 +23,31 @@ type Rule struct {
 type Target struct {
 	Model  string
 	Weight int // its part is Weight of the sum of the rule's weights; 0 = none
+}
+
+// mostWeight is the largest weight of a target, as of Kubernetes resources.
+const mostWeight = 1_000_000
+
+// CheckWeight returns what is wrong with a weight that a target is given.
+func CheckWeight(weight int) error {
+	if weight < 1 || weight > mostWeight {
+		return fmt.Errorf("got %d, want 1 to %d", weight, mostWeight)
+	}
+	return nil
+}
+
+// Weigh sets the weights of the targets of one rule to those that they are given, by index; nil = none. Where none is
+// given one all count the same; else those without one get nothing.
+func Weigh(targets []Target, given []*int) {
+	weighted := slices.ContainsFunc(given, func(w *int) bool { return w != nil })
+	for i := range targets {
+		switch {
+		case !weighted:
+			targets[i].Weight = 1
+		case given[i] != nil:
+			targets[i].Weight = *given[i]
+		}
+	}
 }
 
 // Table finds the target of a request. It never changes. A nil Table has no rules.

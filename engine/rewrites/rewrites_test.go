@@ -1,6 +1,9 @@
 package rewrites
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 func TestDecide(t *testing.T) {
 	to := func(model string) []Target { return []Target{{model, 1}} }
@@ -35,6 +38,28 @@ func TestDecide(t *testing.T) {
 				t.Errorf("model %q: by %q, want %q", tc.model, got.Rewrite, by)
 			}
 		})
+	}
+}
+
+// D61 and D62: without weights all targets count the same, and beside one with a weight those without get nothing.
+func TestWeightsThatAreGiven(t *testing.T) {
+	for name, c := range map[string]struct {
+		given []*int
+		want  string
+	}{
+		"none":           {[]*int{nil, nil}, "[{a 1} {b 1}]"},
+		"one among none": {[]*int{nil, new(7)}, "[{a 0} {b 7}]"},
+		"both":           {[]*int{new(3), new(1)}, "[{a 3} {b 1}]"},
+	} {
+		targets := []Target{{Model: "a"}, {Model: "b"}}
+		if Weigh(targets, c.given); fmt.Sprint(targets) != c.want {
+			t.Errorf("%s: got %v, want %s", name, targets, c.want)
+		}
+	}
+	for weight, wrong := range map[int]bool{-1: true, 0: true, 1: false, 1_000_000: false, 1_000_001: true} {
+		if err := CheckWeight(weight); (err != nil) != wrong {
+			t.Errorf("a weight of %d: got %v", weight, err)
+		}
 	}
 }
 

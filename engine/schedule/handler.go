@@ -12,7 +12,7 @@ import (
 // neither keep nor change their arguments.
 type Handler interface {
 	// Next returns the profile to run after those in c.Results(). It is called until it returns a Run without a
-	// profile, or a run that is not optional picks nothing, which refuses the request. If it names the same profile
+	// profile or with a Refusal, or a run that is not optional picks nothing, which refuses the request, too. If it names the same profile
 	// twice for one request, or one out of range, the request is answered 500.
 	Next(c *Course) Run
 	// Primary returns the index in c.Results() of the run whose pick serves the request. It is called once for each
@@ -38,6 +38,12 @@ type Arranger interface {
 	Arrange(profiles []string, plugin func(parameter, name string) any) error
 }
 
+// Doubter is a plugin of which some parameters may have no effect in a file that has other profiles.
+type Doubter interface {
+	// Doubts returns the parameters that have none, and why, as Arrange returns what is wrong. It is called after it.
+	Doubts() []error
+}
+
 // Decider says for a handler whether a stage of a request is worth its own server.
 type Decider interface {
 	// Decide reports whether the stage is to run. decode is the place of the endpoint that the decode stage has picked;
@@ -50,6 +56,8 @@ type Run struct {
 	Profile  int  // index in Course.Profiles; -1 = nothing further
 	Optional bool // if the profile picks nothing, the request is not refused, and the result says why
 	Alone    bool // what other profiles have picked does not matter to its plugins
+	// Refused says why the request is refused, in place of a further run; the zero Refusal = it is not.
+	Refused Refusal
 }
 
 // Course is a request on its way through the profiles. Every endpoint that the request may go to has a place, which is

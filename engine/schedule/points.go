@@ -31,7 +31,7 @@ type RequestHeaders interface {
 
 // Producer computes attributes of endpoints for a request.
 type Producer interface {
-	// Emits returns the names of the attributes, each with a domain. It is called after the parameters were decoded,
+	// Emits returns the names of the attributes. It is called after the parameters were decoded,
 	// and returns the same each time.
 	Emits() []string
 	// Produce sets the values, with all endpoints as candidates that the request may go to. It is called once for each

@@ -129,7 +129,7 @@ func (s *Scheduler) schedule(
 	s.saturation(out, p, now)
 	runs, why, detail := s.profiles(p, &out.Decision, now)
 	if why != messages.NoReason {
-		out.Full = s.run.full
+		out.Full = len(runs) > 0 && s.run.full
 		out.fail(why, detail)
 		return
 	}
@@ -157,6 +157,8 @@ func (s *Scheduler) profiles(
 	for {
 		next := p.handler.Next(&s.course)
 		switch i := next.Profile; {
+		case next.Refused.Reason != messages.NoReason:
+			return runs, next.Refused.Reason, next.Refused.Detail
 		case i < 0:
 			return runs, messages.NoReason, ""
 		case i >= len(s.course.profiles):

@@ -77,7 +77,7 @@ func (s *EndpointAttribute) Validate() error {
 
 // Declare asks for the attribute.
 func (s *EndpointAttribute) Declare(r *attributes.Reader) {
-	s.value = r.Number(s.AttributeKey, s.Producer)
+	s.value = r.Named(s.AttributeKey, s.Producer)
 }
 
 // Score places the candidates in the range.

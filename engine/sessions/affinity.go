@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
@@ -52,7 +53,7 @@ type id struct {
 
 // EncodedEndpointHeader is a header of requests and responses.
 type EncodedEndpointHeader struct {
-	// Header is the name of the header of requests and responses. Clients must not rely on what it holds.
+	// Header is the name of the header of requests and responses, in any case. Clients must not rely on what it holds.
 	Header string `json:"header"`
 }
 
@@ -101,6 +102,12 @@ func Standard() Affinity {
 	}
 }
 
+// Adapt writes the name of the header as proxies send it.
+func (a *Affinity) Adapt() (warnings []error) {
+	a.EncodedEndpointHeaderConfig.Header = strings.ToLower(a.EncodedEndpointHeaderConfig.Header)
+	return nil
+}
+
 // Validate returns which parameters are out of range.
 func (a *Affinity) Validate() error {
 	var errs []error
@@ -109,8 +116,8 @@ func (a *Affinity) Validate() error {
 		fail("strategy: got %q, want %s or %s", clip.Value(a.Strategy), encodedEndpoint, sessionID)
 	}
 	if name := a.EncodedEndpointHeaderConfig.Header; !attributes.SettableHeader(name, "") {
-		fail("encodedEndpointHeaderConfig.header: got %q, want the name of a header in lower case that a response may "+
-			"have", clip.Value(name))
+		fail("encodedEndpointHeaderConfig.header: got %q, want the name of a header that a response may have",
+			clip.Value(name))
 	}
 	for i, s := range a.SessionIDConfig.Sources {
 		at := fmt.Sprintf("sessionIdConfig.sources[%d]", i)

@@ -259,8 +259,8 @@ func TestAffinityValidate(t *testing.T) {
 		"session id": {func(a *sessions.Affinity) { a.Strategy = "session_id" }, "<nil>"},
 		"strategy": {func(a *sessions.Affinity) { a.Strategy = "cookie" },
 			`strategy: got "cookie", want encoded_endpoint_header or session_id`},
-		"header": {func(a *sessions.Affinity) { a.EncodedEndpointHeaderConfig.Header = "X-Token" },
-			`encodedEndpointHeaderConfig.header: got "X-Token", want the name of a header in lower case that a ` +
+		"header": {func(a *sessions.Affinity) { a.EncodedEndpointHeaderConfig.Header = "x token" },
+			`encodedEndpointHeaderConfig.header: got "x token", want the name of a header that a ` +
 				"response may have"},
 		"sources": {func(a *sessions.Affinity) {
 			a.SessionIDConfig.Sources = []sessions.Source{

@@ -160,7 +160,7 @@ var contracts = map[string]contract{
 		file: "engine/config/show.go", was: "pairOf(\"objectives\", s.objectives()), ", is: "",
 	}, "engine/config", "TestShow"},
 	"a reader without an emitter is taken": {fault{
-		file: "engine/attributes/attributes.go", was: "case len(by) == 0 && a.producer != \"\":",
+		file: "engine/attributes/layout.go", was: "case len(by) == 0 && a.producer != \"\":",
 		is: "case len(by) == 0:\n\tcase len(by) == 0 && a.producer != \"\":",
 	}, "engine/attributes", "Test"},
 }

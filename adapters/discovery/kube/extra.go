@@ -136,10 +136,7 @@ func (e *extra) readRewrite(o *object) error {
 	return nil
 }
 
-// mostWeight is the largest weight of a target.
-const mostWeight = 1_000_000
-
-// ruleOf reads a rule. Without weights all targets count the same; else those without one get nothing.
+// ruleOf reads a rule.
 func ruleOf(spec *ruleSpec) (rule rewrites.Rule, _ error) {
 	for i, m := range spec.Matches {
 		if m.Model.Type != "" && m.Model.Type != "Exact" {
@@ -153,24 +150,18 @@ func ruleOf(spec *ruleSpec) (rule rewrites.Rule, _ error) {
 	if len(spec.Targets) == 0 {
 		return rule, errors.New("targets: missing")
 	}
-	weighted := false
+	var weights []*int
 	for i, t := range spec.Targets {
-		weight := 0
 		if t.Weight != nil {
-			weight, weighted = *t.Weight, true
-			if weight < 1 || weight > mostWeight {
-				return rule, fmt.Errorf("targets[%d].weight: got %d, want 1 to %d", i, weight, mostWeight)
+			if err := rewrites.CheckWeight(*t.Weight); err != nil {
+				return rule, fmt.Errorf("targets[%d].weight: %w", i, err)
 			}
 		}
 		if t.ModelRewrite == "" || strings.ContainsFunc(t.ModelRewrite, unicode.IsControl) {
 			return rule, fmt.Errorf("targets[%d].modelRewrite: want the name of a model", i)
 		}
-		rule.Targets = append(rule.Targets, rewrites.Target{Model: t.ModelRewrite, Weight: weight})
+		rule.Targets, weights = append(rule.Targets, rewrites.Target{Model: t.ModelRewrite}), append(weights, t.Weight)
 	}
-	for i := range rule.Targets {
-		if !weighted {
-			rule.Targets[i].Weight = 1
-		}
-	}
+	rewrites.Weigh(rule.Targets, weights)
 	return rule, nil
 }

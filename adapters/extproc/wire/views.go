@@ -71,6 +71,12 @@ func readHeader(b []byte) (key, value []byte) {
 	return key, value
 }
 
+// HasMeta reports whether metadata_context.filter_metadata has a namespace.
+func (r *Request) HasMeta(namespace string) bool {
+	_, has := entry(merged(r.frame, 8), 1, namespace)
+	return has
+}
+
 // Meta looks up path, which has at least one key, in metadata_context.filter_metadata[namespace]. It calls visit with
 // the string found there, or with each string of the list found there, until visit returns false; other elements of
 // the list are skipped. The views are valid until Release.

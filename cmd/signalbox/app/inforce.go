@@ -138,6 +138,7 @@ func (f *inForce) compose(l *loaded, number uint64, picks *signalbox.Configurati
 		c.streams.Flows = append(c.streams.Flows, slices.Index(c.streams.Headers, name))
 	}
 	c.streams.Trust = trustOf(l.Trust)
+	c.streams.VerifiesServed = l.VerifiesServed
 	if l.AnswersModels {
 		c.streams.Models = func() []string { return poolModels(f.tree.picker.Pool().Snapshot()) }
 	}

@@ -359,7 +359,7 @@ func (o *sourceOptions) check() error {
 	}
 	var all []error
 	for _, gate := range o.gates {
-		if err := config.CheckGate(gate); err != nil {
+		if _, err := config.CheckGate(gate); err != nil {
 			all = append(all, fmt.Errorf("--feature-gates: %w", err))
 		}
 	}

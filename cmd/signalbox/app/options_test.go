@@ -51,12 +51,13 @@ func TestFlagsOfServeThatAreRefused(t *testing.T) {
 
 		"--feature-gates flowControl=true,haPopulateNonLeaderDatastore=true": "",
 		"--feature-gates flowControl --feature-gates flow=true": `--feature-gates: unknown feature gate "flow", ` +
-			"known are flowControl and haPopulateNonLeaderDatastore=true",
-		"--feature-gates flowControl=1": `--feature-gates: got "flowControl=1", want flowControl=true or ` +
+			"known are flowControl and haPopulateNonLeaderDatastore",
+		"--feature-gates flowControl=yes": `--feature-gates: got "flowControl=yes", want flowControl=true or ` +
 			"flowControl=false",
-		"--plugin-state-staleness-threshold 1m": "",
-		"--fairness-id-metric-label-limit 1":    "",
-		"--fairness-id-metric-label-limit 0":    "--fairness-id-metric-label-limit: got 0, want 1 or more",
+		"--feature-gates haPopulateNonLeaderDatastore=false,flow=false,dataLayer": "",
+		"--plugin-state-staleness-threshold 1m":                                   "",
+		"--fairness-id-metric-label-limit 1":                                      "",
+		"--fairness-id-metric-label-limit 0":                                      "--fairness-id-metric-label-limit: got 0, want 1 or more",
 
 		"--pool-name p":                    "",
 		"--pool-name p --endpoints e.yaml": "",
