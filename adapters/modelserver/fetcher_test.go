@@ -314,7 +314,8 @@ func TestLookAsksForBothPagesAtOnce(t *testing.T) {
 		}
 		say(`{"data":[{"id":"m"}]}`)(w, r)
 	})
-	if got := s.fetcher.Look(s.spec()); got.NoMetrics+got.NoModels != "" || got.Engine != "vllm" || len(got.Models) != 1 {
+	got := s.fetcher.Look(s.spec())
+	if got.NoMetrics+got.NoModels != "" || got.Engine != "vllm" || len(got.Models) != 1 {
 		t.Errorf("got %+v", got)
 	}
 }

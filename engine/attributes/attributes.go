@@ -310,8 +310,8 @@ func (r *Reader) Number(name, producer string) NumberSlot {
 	return NumberSlot{r.ask(Number, name, producer, false) + 1}
 }
 
-// Named is Number for a name that stands in a file: if the file has an attribute of its own with the name of one that is
-// built in, its own is read, and by Number the other.
+// Named is Number for a name that stands in a file: if the file has an attribute of its own with the name of one that
+// is built in, its own is read, and by Number the other.
 func (r *Reader) Named(name, producer string) NumberSlot {
 	return NumberSlot{r.ask(Number, name, producer, true) + 1}
 }

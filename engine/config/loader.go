@@ -239,6 +239,7 @@ func (l *loader) configure(x *instance, parameters *yaml.Node) {
 		l.doubtful(at, a.Adapt())
 	}
 	if v, ok := x.plugin.(interface{ Validate() error }); ok {
+		l.standIn(x, at, v.Validate())
 		l.invalid(at, v.Validate())
 	}
 	l.effects(at, plugin.Elem(), reflect.ValueOf(l.defaults.Catalogue.construct(x.typ)).Elem())
@@ -269,14 +270,7 @@ func (l *loader) doubtful(path string, warnings []error) {
 // invalid enters the error of a Validate as problems. It is one error or several that are joined, each beginning with
 // the parameter's path and a colon.
 func (l *loader) invalid(path string, err error) {
-	if err == nil {
-		return
-	}
-	list := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		list = joined.Unwrap()
-	}
-	for _, e := range list {
+	for _, e := range problemsOf(err) {
 		name, text, _ := strings.Cut(e.Error(), ": ")
 		if name == "schedulingProfiles" {
 			l.Fail(name, "%s for %s", text, l.from.handler.name)

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/signalbox-epp/signalbox/engine/clip"
 )
 
@@ -19,7 +17,9 @@ var others = map[string]func() any{
 		return &ApproxPrefixCache{AutoTune: true, BlockSizeTokens: 16, MaxPrefixBlocksToMatch: 2048,
 			MaxPrefixTokensToMatch: 131072, LRUCapacityPerServer: 31250}
 	},
-	"core-metrics-extractor":               func() any { return &CoreMetrics{EngineLabelKey: engineLabel, DefaultEngine: vllm} },
+	"core-metrics-extractor": func() any {
+		return &CoreMetrics{EngineLabelKey: engineLabel, DefaultEngine: vllm}
+	},
 	"disagg-headers-handler":               func() any { return new(DisaggHeaders) },
 	"destination-endpoint-served-verifier": func() any { return new(ServedVerifier) },
 	"document-data-source": func() any {
@@ -116,16 +116,27 @@ type HTTPSource struct {
 	// ClientKeyPath is a file with the key of that certificate, in PEM.
 	ClientKeyPath string `json:"clientKeyPath"`
 	// Interval is the time between two readings, 10ms or more; 0 or absent = what the command line says for the metrics
-	// page, 30s for the model list, 2s for one that a models-responder answers with, 1s for a document of the whole pool. A page or document is read the second time
-	// after a random part of it, so that endpoints which came together are not read together.
+	// page, 30s for the model list, 2s for one that a models-responder answers with, 1s for a document of the whole
+	// pool. A page or document is read the second time after a random part of it, so that endpoints which came together
+	// are not read together.
 	Interval time.Duration `json:"interval"`
 }
 
 // Adapt says which files have no effect.
 func (p *HTTPSource) Adapt() (warnings []error) { return p.adapt(p.Scheme == "https") }
 
-// adapt does so of a page that is read with TLS, or without.
+// adapt does so of a page that is read with TLS, or without. It completes a path, and raises an interval that is too
+// short.
 func (p *HTTPSource) adapt(secure bool) (warnings []error) {
+	if p.Path != "" && p.Path[0] != '/' {
+		warnings = append(warnings, fmt.Errorf("path: %s, which counts as /%[1]s", clip.Value(p.Path)))
+		p.Path = "/" + p.Path
+	}
+	if p.Interval > 0 && p.Interval < LeastInterval {
+		warnings = append(warnings, fmt.Errorf("interval: got %v, which counts as %v, the least", p.Interval,
+			LeastInterval))
+		p.Interval = LeastInterval
+	}
 	for _, f := range []struct{ name, file string }{
 		{"caCertPath", p.CACertPath}, {"clientCertPath", p.ClientCertPath}, {"clientKeyPath", p.ClientKeyPath},
 	} {
@@ -332,11 +343,6 @@ type ModelsResponder struct{}
 // forget an endpoint that goes. It has no parameters.
 type NotificationSource struct{}
 
-// ServedVerifier has responses name the server that served in the header x-conformance-test-served-endpoint: the one in
-// the load balancer's metadata, or else that of the upstream connection. If the proxy tells neither, the header says so.
-// It is for the conformance tests of gateways.
-type ServedVerifier struct{}
-
 // DisaggHeaders states that headers tell the sidecar of the decode server the servers of the other stages. It has no
 // effect: disagg-profile-handler sets these headers, with or without it.
 type DisaggHeaders struct {
@@ -344,45 +350,6 @@ type DisaggHeaders struct {
 	PrefillProfile string `json:"prefillProfile" effect:"warning"`
 	// EncodeProfile names the profile of encode servers. The profiles of disagg-profile-handler count.
 	EncodeProfile string `json:"encodeProfile" effect:"warning"`
-}
-
-// TokenProducer states that the tokens of prompts are estimated, at 4 bytes a token: they always are, also without it.
-// The reference can have vLLM count them instead, which makes every request wait for a second service.
-type TokenProducer struct {
-	// Backend is estimate; vllm is that service, which is refused.
-	Backend string `json:"backend"`
-	// ModelName is the model of that service.
-	ModelName string `json:"modelName"`
-	// VLLM is that service, which is refused.
-	VLLM *yaml.Node `json:"vllm"`
-	// VLLMHTTP is the older name of vllm, and is refused too.
-	VLLMHTTP *yaml.Node `json:"vllmHTTP"`
-	// UDSTokenizerConfig is a tokenizer beside the picker, which is refused.
-	UDSTokenizerConfig *yaml.Node `json:"udsTokenizerConfig"`
-	// Estimate says how media count: an image, sound or file counts as at most 256 tokens.
-	Estimate *yaml.Node `json:"estimate" effect:"warning"`
-}
-
-// Validate refuses a service.
-func (p *TokenProducer) Validate() error {
-	for _, service := range []struct {
-		name  string
-		given bool
-	}{
-		{"vllm", p.VLLM != nil}, {"vllmHTTP", p.VLLMHTTP != nil}, {"udsTokenizerConfig", p.UDSTokenizerConfig != nil},
-		{"backend", p.Backend == "vllm"},
-	} {
-		if service.given {
-			return fmt.Errorf("%s: the tokens are estimated, no service is asked; remove it", service.name)
-		}
-	}
-	switch {
-	case p.Backend != "estimate":
-		return fmt.Errorf("backend: got %q, want estimate", clip.Value(p.Backend))
-	case p.ModelName != "":
-		return errors.New("modelName: the tokens are estimated, no service is asked for those of a model; remove it")
-	}
-	return nil
 }
 
 // OpenAIParser reads the model and the prompt of chat completions, completions, responses, embeddings and images, and

@@ -155,17 +155,19 @@ func TestAgentIdentityNamesFlows(t *testing.T) {
 	}
 }
 
-// HTTP names have no case: each parameter that names a header takes capitals, and plugins read and set it in lower case.
+// HTTP names have no case: each parameter that names a header takes capitals, and plugins read and set it in lower
+// case.
 func TestHeadersInCapitals(t *testing.T) {
 	for name, c := range map[string]struct{ typ, parameters string }{
 		"token":            {"session-affinity-filter", "encodedEndpointHeaderConfig: {header: X-Own}"},
 		"token, scored":    {"session-affinity-scorer", "encodedEndpointHeaderConfig: {header: X-Own}"},
 		"token, as before": {"session-affinity-filter", "headerName: X-Own"},
-		"session":          {"session-affinity-filter", "strategy: session_id, sessionIdConfig: {sources: [{header: X-Own}]}"},
-		"agent":            {"agent-identity", "additionalSessionHeaders: [X-Own]"},
-		"label":            {"header-label-affinity-scorer", "headerName: X-Own, labelKey: a"},
-		"profile":          {"header-profile-handler", "headerName: X-Own, defaultProfile: default"},
-		"topology":         {"topology-affinity-filter", "peerTopologyHeader: X-Own"},
+		"session": {"session-affinity-filter", "strategy: session_id, " +
+			"sessionIdConfig: {sources: [{header: X-Own}]}"},
+		"agent":    {"agent-identity", "additionalSessionHeaders: [X-Own]"},
+		"label":    {"header-label-affinity-scorer", "headerName: X-Own, labelKey: a"},
+		"profile":  {"header-profile-handler", "headerName: X-Own, defaultProfile: default"},
+		"topology": {"topology-affinity-filter", "peerTopologyHeader: X-Own"},
 	} {
 		got, err := Load([]byte(newHead+fmt.Sprintf("plugins: [{type: %s, parameters: {%s}}]", c.typ, c.parameters)),
 			three)

@@ -66,8 +66,6 @@ func TestLoadRefuses(t *testing.T) {
 			"line 3: dataLayer.discovery.pluginRef: unknown key, "},
 		"v1 peers": {newHead + "dataLayer: {discovery: {peers: {pluginRef: x}}}",
 			"line 3: dataLayer.discovery.peers: has no effect yet"},
-		"v1 sync interval": {newHead + "dataLayer: {crossReplica: {syncInterval: 1s}}",
-			"line 3: dataLayer.crossReplica.syncInterval: has no effect yet, only 200ms does"},
 		"publish timeout": {newHead + "dataLayer: {crossReplica: {publishTimeout: 1s}}",
 			"line 3: dataLayer.crossReplica.publishTimeout: has no effect yet"},
 		"not a mapping": {"- a", "line 1: got a list, want a mapping"},
@@ -213,8 +211,6 @@ func TestLoadRefuses(t *testing.T) {
 			`line 5: plugins[0].parameters.scheme: got "ftp", want http or https`},
 		"interval": {plugin("models-data-source", "interval: -1s"),
 			"line 5: plugins[0].parameters.interval: got -1s, want 0s or 10ms or more"},
-		"short interval": {plugin("metrics-data-source", "interval: 9ms"),
-			"line 5: plugins[0].parameters.interval: got 9ms, want 0s or 10ms or more"},
 		"output tokens": {plugin("inflight-load-producer", "maxEstimatedOutputTokens: -5"),
 			"line 5: plugins[0].parameters.maxEstimatedOutputTokens: got -5, want 0 or more"},
 		"output ratio": {plugin("inflight-load-producer", "outputRatio: -1"),
@@ -226,8 +222,6 @@ func TestLoadRefuses(t *testing.T) {
 			"want file-discovery"},
 		"peers": {head + "dataLayer: {peerDiscovery: {pluginRef: x}}",
 			"line 3: dataLayer.peerDiscovery: has no effect yet"},
-		"sync interval": {head + "dataLayer: {crossReplicaSyncInterval: 1s}",
-			"line 3: dataLayer.crossReplicaSyncInterval: has no effect yet, only 200ms does"},
 		"E40 no source": {head + "plugins: [{type: queue-scorer}]\ndataLayer: {sources: [{pluginRef: " +
 			"queue-scorer}]}", "line 4: dataLayer.sources[0].pluginRef: queue-scorer is of type queue-scorer, " +
 			"want document-data-source or endpoint-notification-source or k8s-notification-source or " +
@@ -256,8 +250,8 @@ func TestLoadRefuses(t *testing.T) {
 			`line 5: plugins[0].parameters.url: got "hints:9000/a", want one such as http://127.0.0.1:9000/hints`},
 		"document behind a password": {plugin("document-data-source", "url: 'http://me:secret@hints/a'"),
 			"line 5: plugins[0].parameters.url: it has a user, want one without"},
-		"document with a wrong interval": {plugin("document-data-source", "file: a, interval: 1ms"),
-			"line 5: plugins[0].parameters.interval: got 1ms, want 0s or 10ms or more"},
+		"document with a wrong interval": {plugin("document-data-source", "file: a, interval: -1ms"),
+			"line 5: plugins[0].parameters.interval: got -1ms, want 0s or 10ms or more"},
 		"document without extractor": {newHead + "plugins: [{type: document-data-source, parameters: {path: /a}}]\n" +
 			"dataLayer: {sources: [{pluginRef: document-data-source}]}", "line 4: dataLayer.sources[0]: a further " +
 			"document-data-source without an extractor, want a json-extractor"},

@@ -97,7 +97,8 @@ func TestDiff(t *testing.T) {
 			newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 2}]}]}]",
 			[]string{"modelRewrites[a].rules[0].targets[0].weight: 1 -> 2"}},
 		"a target without a weight beside one that has one": {
-			newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b}, {modelRewrite: c, weight: 2}]}]}]",
+			newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b}, {modelRewrite: c, " +
+				"weight: 2}]}]}]",
 			newHead + "modelRewrites: [{name: a, rules: [{targets: [{modelRewrite: b, weight: 2}, {modelRewrite: c, " +
 				"weight: 2}]}]}]",
 			[]string{"modelRewrites[a].rules[0].targets[0].weight: absent -> 2"}},

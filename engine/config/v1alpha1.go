@@ -55,7 +55,7 @@ type dataLayerV1Alpha1 struct {
 	// CrossReplicaSyncerPluginRef names the plugin that shares what replicas of the picker know.
 	CrossReplicaSyncerPluginRef string `json:"crossReplicaSyncerPluginRef" effect:"none"`
 	// CrossReplicaSyncInterval is the time between two messages to the other replicas.
-	CrossReplicaSyncInterval time.Duration `json:"crossReplicaSyncInterval" effect:"none"`
+	CrossReplicaSyncInterval time.Duration `json:"crossReplicaSyncInterval" effect:"warning"`
 }
 
 func newV1Alpha1() documentV1Alpha1 {

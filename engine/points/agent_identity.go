@@ -11,7 +11,7 @@ import (
 )
 
 // AgentIdentity finds which agent sent a request: the first of its own headers, and of x-claude-code-session-id,
-// x-session-affinity, session-id and session_id, that the request has. Requests without a fairness id then belong to the
+// x-session-affinity, session-id and session_id, that the request has. Those without a fairness id then belong to the
 // flow of that name, and plugins for sessions can read it as the attribute agent-identity.
 type AgentIdentity struct {
 	// AdditionalSessionHeaders are headers that are tried before those, in their order; their names may be in any case.

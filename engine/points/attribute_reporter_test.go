@@ -89,7 +89,8 @@ func TestAttributeReporterRefuses(t *testing.T) {
 	if err := r.Validate(); fmt.Sprint(err) != "attributes[0].key.name: missing" {
 		t.Errorf("without a name: got %v", err)
 	}
-	if r.Attributes = nil; fmt.Sprint(r.Validate()) != "attributes: got 0, want 1; write a plugin of this type for each" {
+	const none = "attributes: got 0, want 1; write a plugin of this type for each"
+	if r.Attributes = nil; fmt.Sprint(r.Validate()) != none {
 		t.Errorf("without attributes: got %v", r.Validate())
 	}
 }

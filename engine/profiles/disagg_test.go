@@ -233,7 +233,9 @@ func TestDisaggLeavesOutStagesWithoutAProfile(t *testing.T) {
 				}
 				return
 			}
-			handled := scheduletest.Handled{Handler: h, Deciders: map[string]schedule.Decider{"always": deciders.Always{}}}
+			handled := scheduletest.Handled{Handler: h, Deciders: map[string]schedule.Decider{
+				"always": deciders.Always{},
+			}}
 			for _, p := range c.profiles {
 				handled.Profiles = append(handled.Profiles, scheduletest.Profile{Name: p, Ranks: []int{0}})
 			}

@@ -65,7 +65,7 @@ func (h *HeaderProfile) Arrange(profiles []string, _ func(string, string) any) e
 	}
 	h.missing = true
 	if h.OnUnknown == defaultUnknown {
-		return fmt.Errorf("defaultProfile: %v, and onUnknown is %s", noProfile(h.DefaultProfile, profiles),
+		return fmt.Errorf("defaultProfile: %w, and onUnknown is %s", noProfile(h.DefaultProfile, profiles),
 			defaultUnknown)
 	}
 	return nil

@@ -53,10 +53,12 @@ func TestHeaderProfileSaysWhatIsRefused(t *testing.T) {
 		wrong    string
 		doubts   string
 	}{
-		"one":             {"Refuse", []string{"a"}, "<nil>", "[]"},
-		"two":             {"Refuse", []string{"a", "decode"}, "<nil>", "[]"},
-		"no default":      {"Refuse", []string{"a", "b"}, "<nil>", "[" + missing + ", so requests without the header EPP-Profile are refused]"},
-		"no default here": {"Default", []string{"a", "b"}, missing + ", want one of a, b, and onUnknown is Default", ""},
+		"one": {"Refuse", []string{"a"}, "<nil>", "[]"},
+		"two": {"Refuse", []string{"a", "decode"}, "<nil>", "[]"},
+		"no default": {"Refuse", []string{"a", "b"}, "<nil>",
+			"[" + missing + ", so requests without the header EPP-Profile are refused]"},
+		"no default here": {"Default", []string{"a", "b"}, missing + ", want one of a, b, and onUnknown is Default",
+			""},
 	} {
 		h := Types["header-profile-handler"]().(*HeaderProfile)
 		h.OnUnknown = c.unknown

@@ -12,8 +12,8 @@ import (
 // neither keep nor change their arguments.
 type Handler interface {
 	// Next returns the profile to run after those in c.Results(). It is called until it returns a Run without a
-	// profile or with a Refusal, or a run that is not optional picks nothing, which refuses the request, too. If it names the same profile
-	// twice for one request, or one out of range, the request is answered 500.
+	// profile or with a Refusal, or a run that is not optional picks nothing, which refuses the request, too. If it
+	// names the same profile twice for one request, or one out of range, the request is answered 500.
 	Next(c *Course) Run
 	// Primary returns the index in c.Results() of the run whose pick serves the request. It is called once for each
 	// request that has not been refused, after the last Next. If that run picked nothing, the request is refused with

@@ -2,6 +2,7 @@ package strictyaml
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -151,7 +152,7 @@ func (r *Reader) scalar(n *yaml.Node, path string, into reflect.Value) {
 		case reflect.Bool:
 			ok = (tag == "!!bool" || tag == "!!str" && n.Style == 0) && n.Decode(into.Addr().Interface()) == nil
 		case reflect.Int:
-			ok = tag == "!!int" && n.Decode(into.Addr().Interface()) == nil
+			ok = tag == "!!int" && n.Decode(into.Addr().Interface()) == nil || tag == "!!float" && wholeFloat(n, into)
 		case reflect.Float64:
 			ok = (tag == "!!int" || tag == "!!float") && n.Decode(into.Addr().Interface()) == nil
 		}
@@ -167,6 +168,16 @@ func (r *Reader) scalar(n *yaml.Node, path string, into reflect.Value) {
 	if !ok {
 		r.Fail(path, "got %s, want %s", Describe(n), want)
 	}
+}
+
+// wholeFloat sets a whole number that is written as a fraction, such as 5.0; false = it is none.
+func wholeFloat(n *yaml.Node, into reflect.Value) bool {
+	var f float64
+	if n.Decode(&f) != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+		return false
+	}
+	into.SetInt(int64(f))
+	return true
 }
 
 func (r *Reader) duration(n *yaml.Node, path string, into reflect.Value) {

@@ -54,10 +54,10 @@ func TestFlagsOfServeThatAreRefused(t *testing.T) {
 			"known are flowControl and haPopulateNonLeaderDatastore",
 		"--feature-gates flowControl=yes": `--feature-gates: got "flowControl=yes", want flowControl=true or ` +
 			"flowControl=false",
-		"--feature-gates haPopulateNonLeaderDatastore=false,flow=false,dataLayer": "",
-		"--plugin-state-staleness-threshold 1m":                                   "",
-		"--fairness-id-metric-label-limit 1":                                      "",
-		"--fairness-id-metric-label-limit 0":                                      "--fairness-id-metric-label-limit: got 0, want 1 or more",
+		"--feature-gates flow=false,dataLayer":  "",
+		"--plugin-state-staleness-threshold 1m": "",
+		"--fairness-id-metric-label-limit 1":    "",
+		"--fairness-id-metric-label-limit 0":    "--fairness-id-metric-label-limit: got 0, want 1 or more",
 
 		"--pool-name p":                    "",
 		"--pool-name p --endpoints e.yaml": "",
