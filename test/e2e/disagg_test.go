@@ -308,7 +308,7 @@ schedulingProfiles:
 	for _, c := range []struct {
 		header http.Header
 		want   int
-	}{{nil, 0}, {http.Header{"X-Size": {"large"}}, 1}, {http.Header{"X-Size": {"huge"}}, 0}} {
+	}{{nil, 0}, {http.Header{"X-Size": {"large"}}, 1}} {
 		before := served(servers[c.want])
 		a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, "hello", 2, false),
 			c.header)
@@ -316,5 +316,10 @@ schedulingProfiles:
 			t.Errorf("with %v: %s; server %d finished %d requests more, want 1", c.header, a.String(), c.want,
 				served(servers[c.want])-before)
 		}
+	}
+	a := s.client.do(t.Context(), http.MethodPost, "/v1/chat/completions", chatBody(model, "hello", 2, false),
+		http.Header{"X-Size": {"huge"}})
+	if a.status != http.StatusBadRequest {
+		t.Errorf("a size that no profile has: %s, want 400", a.String())
 	}
 }
