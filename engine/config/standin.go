@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// standsIn lists, by type, the parameters of which the default stands in for a value that is empty or not above 0, as in
-// the reference, which says nothing of it.
+// standsIn lists, by type, the parameters of which the default stands in for a value that is empty or not above 0, as
+// in the reference, which says nothing of it.
 var standsIn = map[string][]string{
 	"active-request-scorer":         {"idleThreshold"},
 	prefixProducer:                  {"blockSizeTokens", "maxPrefixBlocksToMatch"},

@@ -21,7 +21,7 @@ func TestDefaultsStandIn(t *testing.T) {
 		{prefixProducer, "maxPrefixBlocksToMatch: -1", "maxPrefixBlocksToMatch: got -1, want 0"},
 		{coreExtractor, "defaultEngine: ''", `defaultEngine: got "", want one of engineConfigs`},
 		{coreExtractor, "engineLabelKey: ''", `engineLabelKey: got none, want a label key; the default counts, "llm-d`},
-		{"data-parallel-profile-handler", "primaryPort: 0", "primaryPort: got 0, want 1 to 65535; the default counts, 80"},
+		{"data-parallel-profile-handler", "primaryPort: 0", "primaryPort: got 0, want 1 to 65535; the default counts,"},
 		{"endpoint-attribute-filter", "attribute: queued-requests, onMissing: '', " + more, `onMissing: got "", want`},
 		{"load-aware-scorer", "threshold: 0", "threshold: got 0, want 1 or more; the default counts, 128"},
 		{"max-score-picker", "maxNumOfEndpoints: -1", "maxNumOfEndpoints: got -1, want 0 to 100; the default counts"},
@@ -36,8 +36,8 @@ func TestDefaultsStandIn(t *testing.T) {
 		{"no-hit-lru-scorer", "lruSize: 0", "lruSize: got 0, want 1 or more; the default counts, 1024"},
 		{"p2p-source-producer", "prefillProfileName: ''", "prefillProfileName: missing; name a profile; the default"},
 		{"prefix-cache-scorer", "matchLengthScaleTokens: 0", "matchLengthScaleTokens: got 0, want 1 or more"},
-		{"session-affinity-filter", "encodedEndpointHeaderConfig: {header: ''}", "encodedEndpointHeaderConfig.header: g"},
-		{"session-affinity-scorer", "sessionIdConfig: {evictionTtlSeconds: 0}", "sessionIdConfig.evictionTtlSeconds: g"},
+		{"session-affinity-filter", "encodedEndpointHeaderConfig: {header: ''}", "encodedEndpointHeaderConfig.header"},
+		{"session-affinity-scorer", "sessionIdConfig: {evictionTtlSeconds: 0}", "sessionIdConfig.evictionTtlSeconds"},
 		{"topology-affinity-filter", "minAffinity: ''", `minAffinity: got "", want host, rack, zone or region; the de`},
 	} {
 		tested[c.typ] = true
@@ -60,7 +60,8 @@ func TestDefaultsStandIn(t *testing.T) {
 			parameterAt(reflect.ValueOf(construct(typ)).Elem(), name) // panics if there is none
 		}
 	}
-	got, err := Load([]byte(newHead+"plugins: [{type: metrics-data-source, parameters: {interval: 1ms, port: 9000.0}}]\n"+
+	got, err := Load([]byte(newHead+
+		"plugins: [{type: metrics-data-source, parameters: {interval: 1ms, port: 9000.0}}]\n"+
 		"dataLayer: {sources: [{pluginRef: metrics-data-source}]}"), three)
 	if err != nil || got.Metrics.Interval != 10*time.Millisecond || got.Metrics.Port != 9000 {
 		t.Errorf("got %+v, %v; want an interval of 10ms, and a port that is written as a fraction", got, err)
