@@ -49,7 +49,8 @@ demo: build ## Simulated servers, Signalbox and a load, in 90 s after the build;
 	@exec $(BIN)/signalbox demo $(ARGS)
 
 .PHONY: build
-build: ## Build bin/signalbox: static, without symbols, as the image has it
+build: ## Build bin/signalbox: static, without symbols, as the image has it; a first build takes one to three minutes
+	@[ -e $(BIN)/signalbox ] || echo "a first build compiles every dependency: one to three minutes on 2 to 8 cores"
 	flags=$$(deploy/version.sh); CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w $$flags" -o $(BIN)/signalbox ./cmd/signalbox
 
 # deploy/release is a separate module, so that its dependencies stay out of the product's.

@@ -122,6 +122,7 @@ func (t *tree) concerns() string {
 	if t.concern != nil {
 		all = append(all, t.concern())
 	}
+	all = append(all, failing(t.picker.Pool().Snapshot().Endpoints))
 	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), "; ")
 }
 

@@ -149,7 +149,7 @@ func TestReadinessIsTheSameForAll(t *testing.T) {
 
 // A picker that is ready may still have something to say, of its configuration and of its pods.
 func TestConcernsOfAReadyPicker(t *testing.T) {
-	tr := &tree{configuration: &inForce{}}
+	tr := &tree{configuration: &inForce{}, picker: running(t).tree.picker}
 	if got := tr.concerns(); got != "" {
 		t.Errorf("got %q, want nothing", got)
 	}

@@ -69,6 +69,7 @@ func startBounded(ctx context.Context, o *options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	go s.tree.watchReach(ctx)
 	for _, w := range append(o.limitOptions.warnings(), o.poolOptions.warnings()...) {
 		s.log.Warn("flags", zap.String("warning", w))
 	}

@@ -42,6 +42,7 @@ type watched struct {
 	text  string // the description that was printed last
 	looks int    // looks since it was last well
 	well  bool   // all its pages could be read at the last look
+	there bool   // one of its pages could be read once
 	found modelserver.Found
 }
 
@@ -100,7 +101,7 @@ func (w *serverWatch) newWatched(spec messages.EndpointSpec) *watched {
 	s := &watched{name: nameOf(spec)}
 	for _, before := range w.seen {
 		if before.name == s.name {
-			s.text = before.text
+			s.text, s.there = before.text, before.there
 		}
 	}
 	return s
@@ -120,7 +121,8 @@ func (w *serverWatch) tell(s *watched) {
 	if s.well {
 		s.looks = 0
 	}
-	if text := describeServer(s.found); text != s.text {
+	s.there = s.there || s.found.NoMetrics == "" || s.found.NoModels == ""
+	if text := describeServer(s.found, s.there); text != s.text {
 		s.text = text
 		w.say("server %s: %s", s.name, text)
 	}
@@ -141,11 +143,15 @@ func nameOf(e messages.EndpointSpec) string {
 // dialing matches what Go writes before the cause of a connection that failed.
 var dialing = regexp.MustCompile(`dial tcp \S+: (connect: )?`)
 
-// describeServer returns what was found at a server, or what is wrong there.
-func describeServer(f modelserver.Found) string {
+// describeServer returns what was found at a server, or what is wrong there. there says that it has answered once.
+func describeServer(f modelserver.Found, there bool) string {
 	noMetrics, noModels := dialing.ReplaceAllString(f.NoMetrics, ""), dialing.ReplaceAllString(f.NoModels, "")
 	if noMetrics != "" && noMetrics == noModels {
-		return "not there yet: " + admin.Clean(noMetrics)
+		state := "not there yet"
+		if there {
+			state = "no longer there"
+		}
+		return state + ": " + admin.Clean(noMetrics)
 	}
 	var parts []string
 	if f.Engine != "" {

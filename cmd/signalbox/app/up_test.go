@@ -91,7 +91,7 @@ func TestDescriptionOfAServer(t *testing.T) {
 		},
 		"vllm, metrics can be read, its model list cannot be read (timeout)": {Engine: "vllm", NoModels: "timeout"},
 	} {
-		if got := describeServer(f); got != want {
+		if got := describeServer(f, false); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
@@ -272,7 +272,7 @@ func TestServersAreLookedAtUntilTheyAreWell(t *testing.T) {
 		{true, true, nil, 0},
 		{false, true, []string{name + "vllm, model tiny, metrics can be read"}, 1},
 		{false, false, nil, 1},
-		{true, true, []string{name + "not there yet: status 503"}, 1},
+		{true, true, []string{name + "no longer there: status 503"}, 1},
 		{false, true, []string{name + "vllm, model tiny, metrics can be read"}, 2},
 	} {
 		said = nil
