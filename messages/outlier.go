@@ -23,6 +23,8 @@ type FailureReported struct {
 	Endpoint EndpointID
 	Kind     FailureKind
 	Pick     Pick // that met the failure; zero = no request did, or it counts as newer than any pick
+	// Client is the fairness id of the client that left; "" = it named none, or none left.
+	Client string
 }
 
 // SuccessReported says that an ejected or degraded endpoint answered a request well.
@@ -76,7 +78,8 @@ const (
 	ScrapeFailed                 // its metrics page could not be read
 	EndedBare                    // a stream ended without a response; never counts alone, for the client may have left
 	ConnectFailed                // it accepted no TCP connection
-	Asleep                       // its metrics page says that an engine sleeps; never reported, for no failure shows it
+	ClientsLeft                  // clients left before their first tokens, while other endpoints gave theirs soon
+	Asleep                       // its metrics page says that an engine sleeps; the last: no failure reports it
 )
 
 // String returns the kind's name, as labels and explain have it.
@@ -91,11 +94,14 @@ var failureNames = [...]string{
 	NoFailure: "", Overload: "overload", OverloadInStream: "overload-in-stream", ServerError: "server-error",
 	ErrorInStream: "error-in-stream", ServedElsewhere: "served-elsewhere", NoFirstToken: "no-first-token",
 	ConnectionBroken: "connection-broken", ScrapeFailed: "scrape-failed", EndedBare: "ended-bare",
-	ConnectFailed: "connect-failed", Asleep: "asleep",
+	ConnectFailed: "connect-failed", ClientsLeft: "clients-left", Asleep: "asleep",
 }
 
 // Busy reports whether the kind means that the endpoint refused a request because it has too many.
 func (k FailureKind) Busy() bool { return k == Overload || k == OverloadInStream }
+
+// Silent reports whether any first token of the endpoint shows that the kind is over.
+func (k FailureKind) Silent() bool { return k == NoFirstToken || k == ClientsLeft }
 
 // InBody reports whether only a visible response body can show a failure of this kind.
 func (k FailureKind) InBody() bool { return k == OverloadInStream || k == ErrorInStream }

@@ -107,6 +107,9 @@ type Record struct {
 	Request       RequestID
 	Configuration uint64 // number of the configuration that the request ran under; 0 = its headers were not read
 	ClientID      string // x-request-id, cut to 128 bytes; "" = none
+	Agent         string // user-agent of the client, cut to 128 bytes; "" = none
+	Path          string // cut to 128 bytes; "" = none
+	API           API    // of the body; UnknownAPI if it was not read
 	ResponseID    string // in the response's body, if the model server made it and the body was seen; "" = unknown
 	Model         string // as the client names it, cut to 128 bytes
 	Target        string // the model that serves in its place, cut to 128 bytes; "" = Model does

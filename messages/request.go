@@ -43,6 +43,7 @@ type Request struct {
 	ID       RequestID
 	ClientID string  // x-request-id as the client sent it, cut to 128 bytes; "" = none
 	Path     string  // without query, cut to 128 bytes
+	Agent    string  // user-agent of the client, cut to 128 bytes; "" = none
 	Model    string  // that serves it: as the body names it, unless it was rewritten; "" = none
 	Salt     string  // cache_salt of the body; prompts with different salts share no prefix
 	Stream   bool    // the answer will be server-sent events
@@ -192,6 +193,20 @@ const (
 	VertexChatAPI      // chat completions in a call to Vertex, for gRPC
 	VertexResponsesAPI // responses in a call to Vertex, for gRPC
 )
+
+// String returns what people call the API; "" = the body was not read.
+func (a API) String() string {
+	if int(a) < len(apiNames) {
+		return apiNames[a]
+	}
+	return ""
+}
+
+var apiNames = [...]string{
+	ChatAPI: "chat", CompletionAPI: "completions", ResponsesAPI: "responses", MessagesAPI: "messages",
+	TokensAPI: "tokens", GenerateAPI: "generate", EngineAPI: "grpc-generate", EngineEmbedAPI: "grpc-embed",
+	VertexChatAPI: "vertex-chat", VertexResponsesAPI: "vertex-responses",
+}
 
 // Subset restricts a request to some endpoints of the pool.
 type Subset struct {

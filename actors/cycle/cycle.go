@@ -170,6 +170,7 @@ func (c *Cycle) onRequestArrived(ctx runtime.Context[messages.CycleMsg], m messa
 	c.rec = messages.Record{
 		Request: m.Request.ID, Configuration: m.Configuration,
 		ClientID: m.Request.ClientID, Model: records.Label(m.Request.Model), Flow: m.Flow,
+		Agent: m.Request.Agent, Path: m.Request.Path, API: m.Request.Form.API,
 		Stream: m.Request.Stream, ArrivedAt: m.ArrivedAt,
 		PromptTokens: m.Request.PromptTokens, BodyBytes: m.Request.BodyBytes,
 	}
@@ -459,6 +460,7 @@ func (c *Cycle) Stopped(ctx runtime.Context[messages.CycleMsg]) {
 	if c.phase != done {
 		c.enter(done)
 	}
+	c.reportLeave()
 	c.endWaitInVain(ctx)
 	c.leaveLine(ctx)
 	c.giveRoomBack()

@@ -143,11 +143,14 @@ func TestSilenceOfAnOutlivedResponseIsAFailure(t *testing.T) {
 		then  []messages.CycleMsg
 		want  []messages.OutlierMsg
 	}{
-		"not yet":                   {tokenLimit - 1, []messages.CycleMsg{ongoing(0)}, nil},
-		"for too long, told once":   {tokenLimit, []messages.CycleMsg{ongoing(0), ongoing(0), ended(left, 0)}, silent},
-		"bytes came":                {tokenLimit, []messages.CycleMsg{ongoing(1), ended(left, 1)}, nil},
-		"the client had enough":     {tokenLimit, []messages.CycleMsg{ended(left, 0)}, silent},
-		"the client left sooner":    {tokenLimit - 1, []messages.CycleMsg{ended(left, 0)}, nil},
+		"not yet":                 {tokenLimit - 1, []messages.CycleMsg{ongoing(0)}, nil},
+		"for too long, told once": {tokenLimit, []messages.CycleMsg{ongoing(0), ongoing(0), ended(left, 0)}, silent},
+		"bytes came":              {tokenLimit, []messages.CycleMsg{ongoing(1), ended(left, 1)}, nil},
+		"the client had enough":   {tokenLimit, []messages.CycleMsg{ended(left, 0)}, silent},
+		"the client left sooner": {
+			tokenLimit - 1, []messages.CycleMsg{ended(left, 0)},
+			[]messages.OutlierMsg{seen(first, messages.ClientsLeft)},
+		},
 		"the client left an answer": {tokenLimit, []messages.CycleMsg{ended(left, 9)}, nil},
 		"an empty answer":           {tokenLimit, []messages.CycleMsg{ended(messages.Logged{}, 0)}, nil},
 	} {
@@ -322,10 +325,12 @@ func TestRequestEndsWithItsStreamWhereNoLogComes(t *testing.T) {
 	for name, c := range map[string]struct {
 		started messages.CycleMsg
 		why     messages.Reason
+		want    []messages.OutlierMsg
 	}{
-		"after the headers": {messages.ResponseStarted{Status: 200, Bypasses: true}, messages.NoReason},
+		"after the headers": {messages.ResponseStarted{Status: 200, Bypasses: true}, messages.NoReason, nil},
 		"before the response": {
 			messages.CycleQueried{Recorder: runtimetest.NewProbe[messages.RecorderMsg](t)}, messages.ClientGone,
+			[]messages.OutlierMsg{seen(first, messages.ClientsLeft)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -334,7 +339,7 @@ func TestRequestEndsWithItsStreamWhereNoLogComes(t *testing.T) {
 			s.cycle.Tell(messages.StreamGone{Completed: true, Logged: true, Log: messages.LogMissing})
 			s.over(c.why)
 			s.inFlight(0)
-			s.outlier.Got()
+			s.outlier.Got(c.want...)
 		})
 	}
 }

@@ -107,7 +107,7 @@ func (c *Cycle) reportSuccess(at time.Time) {
 	case c.served == c.chosen && c.incident != 0:
 		c.probe = false
 		c.deps.Outlier.Tell(messages.SuccessReported{Endpoint: c.chosen.ID, Incident: c.incident})
-	case s != nil && s.Cause == messages.NoFirstToken && at.After(s.Since):
+	case s != nil && s.Cause.Silent() && at.After(s.Since):
 		c.deps.Outlier.Tell(messages.SuccessReported{Endpoint: c.served.ID, Incident: s.Incident})
 	}
 }
@@ -175,6 +175,26 @@ func (c *Cycle) reportSilence() {
 		return
 	}
 	c.abandonProbe()
+}
+
+// reportLeave reports a client that left before the first token of a streamed answer. What that says of the endpoint
+// depends on others.
+func (c *Cycle) reportLeave() {
+	r := &c.rec
+	if r.Reason != messages.ClientGone || c.check || c.chosen == nil || c.served != c.chosen || r.Local != "" {
+		return // it did not leave, or another endpoint serves
+	}
+	if !r.Stream || c.proved || c.patient || r.FirstToken > 0 || r.ResponseBytes > 0 || r.Status >= 400 ||
+		r.Decision.Stages.Len() > 0 {
+		return // something came, silence was reported, or the wait may have been for a stage
+	}
+	client := r.Flow.Fairness
+	if client == messages.DefaultFairness {
+		client = ""
+	}
+	c.deps.Outlier.Tell(messages.FailureReported{
+		Endpoint: c.chosen.ID, Kind: messages.ClientsLeft, Pick: messages.Pick{At: c.picked}, Client: client,
+	})
 }
 
 // abandonProbe gives the probe back without a result, if the request has one.

@@ -167,12 +167,53 @@ func TestBodyIsProofOfAGoodAnswer(t *testing.T) {
 func TestStreamThatEndsWithoutAResponseIsDoubted(t *testing.T) {
 	s := serving(t)
 	s.cycle.Tell(messages.StreamGone{})
-	s.outlier.Got(seen(first, messages.EndedBare))
+	s.outlier.Got(seen(first, messages.EndedBare), seen(first, messages.ClientsLeft))
 
 	s = serving(t)
 	s.cycle.Tell(messages.ResponseStarted{Status: 200})
 	s.cycle.Tell(messages.StreamGone{})
-	s.outlier.Got()
+	s.outlier.Got(seen(first, messages.ClientsLeft))
+}
+
+// A client that leaves before the first token of a streamed answer is told of, by the fairness id that it named.
+func TestClientsThatLeaveAreToldOf(t *testing.T) {
+	headers := messages.ResponseStarted{Status: 200}
+	for name, c := range map[string]struct {
+		plain bool
+		flow  string
+		then  []messages.CycleMsg
+		want  []messages.OutlierMsg
+	}{
+		"it left": {flow: "tenant", then: []messages.CycleMsg{headers, messages.StreamGone{}},
+			want: []messages.OutlierMsg{messages.FailureReported{Endpoint: first, Kind: messages.ClientsLeft,
+				Pick: messages.Pick{At: picking}, Client: "tenant"}}},
+		"it has no name": {flow: messages.DefaultFairness, then: []messages.CycleMsg{headers, messages.StreamGone{}},
+			want: []messages.OutlierMsg{seen(first, messages.ClientsLeft)}},
+		"its answer is not streamed": {plain: true, then: []messages.CycleMsg{headers, messages.StreamGone{}}},
+		"its first token had come": {
+			then: []messages.CycleMsg{headers, messages.FirstTokenSeen{At: picking.Add(1)}, messages.StreamGone{}},
+		},
+		"it was refused": {then: []messages.CycleMsg{messages.ResponseStarted{Status: 404}, messages.StreamGone{}}},
+		"another server serves": {
+			then: []messages.CycleMsg{
+				messages.ResponseStarted{Status: 200, Served: addresses[second]}, messages.StreamGone{},
+			},
+			want: []messages.OutlierMsg{seen(first, messages.ServedElsewhere)},
+		},
+		"it was answered": {then: []messages.CycleMsg{headers, messages.ResponseEnded{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.asked.Stream = !c.plain
+			s.ready(24 * time.Hour)
+			s.coming.Flow.Fairness = c.flow
+			s.arrive()
+			for _, m := range c.then {
+				s.cycle.Tell(m)
+			}
+			s.outlier.Got(c.want...)
+		})
+	}
 }
 
 func TestSilenceIsToldOnceAndWaitedOut(t *testing.T) {
@@ -248,10 +289,13 @@ func TestAnyFirstTokenEndsAnIncidentOfSilence(t *testing.T) {
 		then  messages.CycleMsg
 		want  []messages.OutlierMsg
 	}{
-		"silence":          {messages.NoFirstToken, messages.FirstTokenSeen{}, []messages.OutlierMsg{succeeded}},
-		"silence, an end":  {messages.NoFirstToken, messages.ResponseEnded{}, []messages.OutlierMsg{succeeded}},
-		"errors":           {messages.ServerError, messages.FirstTokenSeen{}, nil},
-		"no answer so far": {messages.NoFirstToken, messages.StreamGone{}, nil},
+		"silence":           {messages.NoFirstToken, messages.FirstTokenSeen{}, []messages.OutlierMsg{succeeded}},
+		"silence, an end":   {messages.NoFirstToken, messages.ResponseEnded{}, []messages.OutlierMsg{succeeded}},
+		"errors":            {messages.ServerError, messages.FirstTokenSeen{}, nil},
+		"clients that left": {messages.ClientsLeft, messages.FirstTokenSeen{}, []messages.OutlierMsg{succeeded}},
+		"no answer so far": {
+			messages.NoFirstToken, messages.StreamGone{}, []messages.OutlierMsg{seen(first, messages.ClientsLeft)},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serving(t)

@@ -51,7 +51,7 @@ func TestProbeIsAnsweredOnce(t *testing.T) {
 		},
 		"the client leaves after the headers": {
 			[]messages.CycleMsg{messages.ResponseStarted{Status: 200}, messages.StreamGone{}},
-			[]messages.OutlierMsg{abandoned},
+			[]messages.OutlierMsg{seen(first, messages.ClientsLeft), abandoned},
 		},
 		"the access log tells of bytes": {
 			[]messages.CycleMsg{
@@ -86,7 +86,7 @@ func TestProbeIsAnsweredOnce(t *testing.T) {
 		},
 		"the client leaves": {
 			[]messages.CycleMsg{messages.StreamGone{}},
-			[]messages.OutlierMsg{failed(messages.EndedBare)},
+			[]messages.OutlierMsg{failed(messages.EndedBare), seen(first, messages.ClientsLeft)},
 		},
 		"it is revoked": {
 			[]messages.CycleMsg{

@@ -64,5 +64,5 @@ func TestRequestThatEndsBeforeItsPickIsSentIsNoLoad(t *testing.T) {
 	s.inFlight(0)
 	s.cycle.Advance(time.Second)
 	s.over(messages.ClientGone)
-	s.outlier.Got()
+	s.outlier.Got(seen(first, messages.ClientsLeft))
 }

@@ -29,7 +29,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		}),
 	}
 	r.MustRegister(failures, ejections, m.recovered)
-	for k := messages.Overload; k <= messages.ConnectFailed; k++ {
+	for k := messages.Overload; k < messages.Asleep; k++ {
 		m.failures[k] = failures.WithLabelValues(k.String())
 		m.ejections[k] = ejections.WithLabelValues(k.String())
 	}

@@ -42,6 +42,7 @@ type endpoint struct {
 	machine  outlier.Machine
 	checked  time.Time // when the newest check began
 	checking bool      // a check runs
+	leaves   outlier.Leaves
 }
 
 const checkEvery = time.Second // least time between the starts of two checks of an endpoint
@@ -58,6 +59,9 @@ func (o *Outlier) Receive(ctx runtime.Context[messages.OutlierMsg], m messages.O
 	case messages.OutlierStarted: // this incarnation would never end an earlier one's statuses
 		o.clear()
 	case messages.FailureReported:
+		if m.Kind == messages.ClientsLeft && !o.believed(ctx.Now(), &m) {
+			return
+		}
 		o.metrics.failed(m.Kind)
 		o.step(ctx, m.Endpoint, outlier.Event{What: outlier.FailureSeen, Kind: m.Kind, Pick: m.Pick})
 	case messages.SuccessReported:
@@ -92,6 +96,37 @@ func (o *Outlier) step(ctx runtime.Context[messages.OutlierMsg], id messages.End
 	if effect.Check {
 		o.check(ctx, e, known)
 	}
+}
+
+// believed reports whether a client that left is evidence against its endpoint. If the endpoint is ejected, and the
+// request was picked when a probe was due, the leave is the probe's result, and gets its incident.
+func (o *Outlier) believed(now time.Time, m *messages.FailureReported) bool {
+	s := o.pool.Snapshot()
+	e := s.ByID(m.Endpoint)
+	if e == nil || o.cfg.MaxEjectionPercent == 0 {
+		return false
+	}
+	var elsewhere time.Time // the newest pick that another endpoint answered well
+	for _, other := range s.Endpoints {
+		known := o.endpoints[other.ID]
+		switch proved := other.Answers().Proved; {
+		case other == e:
+		case m.Client != "" && known != nil && known.leaves.Of(m.Client, now): // it leaves everywhere
+			return false
+		case proved.After(elsewhere):
+			elsewhere = proved
+		}
+	}
+	leave := outlier.Leave{Client: m.Client, Picked: m.Pick.At, Left: now}
+	if !leave.Counts(e.LastToken(), elsewhere) {
+		return false
+	}
+	evidence := o.endpoint(e).leaves.Add(leave, e.LastToken())
+	if status := e.Outlier(); status != nil && status.Ejected && !m.Pick.At.Before(status.Until) {
+		m.Pick.Incident = status.Incident
+		return true
+	}
+	return evidence
 }
 
 // room reports whether one more endpoint may be ejected.

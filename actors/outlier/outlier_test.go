@@ -1,6 +1,7 @@
 package outlier_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -134,7 +135,7 @@ func TestMaxEjectionPercent(t *testing.T) {
 
 func TestZeroPercentIsOff(t *testing.T) {
 	s := newScene(t, 0)
-	for kind := messages.Overload; kind <= messages.ConnectFailed; kind++ {
+	for kind := messages.Overload; kind < messages.Asleep; kind++ {
 		s.fails(0, kind, 20)
 	}
 	if status := s.all[0].Outlier(); status != nil || len(s.checks) > 0 {
@@ -205,4 +206,99 @@ func TestStatusWithoutAMachineEnds(t *testing.T) {
 	s.ejected(0, true)
 	s.actor.Tell(messages.SuccessReported{Endpoint: s.all[0].ID, Incident: s.all[0].Outlier().Incident})
 	s.ejected(0, false)
+}
+
+// leaving is a client that waits for so long, and leaves without a first token.
+type leaving struct {
+	client string
+	at     int // the endpoint
+	waits  time.Duration
+}
+
+// leave plays clients that come one second after the other, and leave. Meanwhile other endpoints answer, unless silent,
+// what was picked when the clients came.
+func (s *scene) leave(silent bool, all ...leaving) {
+	for _, l := range all {
+		picked := s.actor.Clock()
+		s.actor.Advance(l.waits)
+		if !silent {
+			endpoints.LoadWriter{Endpoint: s.all[3]}.Proved(picked.Add(l.waits*3/4), s.actor.Clock(), true)
+		}
+		s.actor.Tell(messages.FailureReported{Endpoint: s.all[l.at].ID, Kind: messages.ClientsLeft, Client: l.client,
+			Pick: messages.Pick{At: picked}})
+	}
+}
+
+// Several clients that leave one endpoint, while others give first tokens, are evidence. One client is none, and
+// neither are clients that leave other endpoints too, or that leave while no endpoint answers.
+func TestClientsThatLeaveOneEndpointEjectIt(t *testing.T) {
+	a, b, c := leaving{"a", 0, 4 * time.Second}, leaving{"b", 0, 4 * time.Second}, leaving{"c", 0, 4 * time.Second}
+	brief := leaving{"b", 0, time.Millisecond}
+	for name, play := range map[string]struct {
+		silent, want bool
+		all          []leaving
+	}{
+		"three clients":                 {false, true, []leaving{a, b, c}},
+		"two, and one of them twice":    {false, true, []leaving{a, b, a}},
+		"two clients once":              {false, false, []leaving{a, b}},
+		"one client, however often":     {false, false, []leaving{a, a, a, a, a, a}},
+		"without a name, one by one":    {false, false, slices.Repeat([]leaving{{"", 0, a.waits}}, 3)},
+		"while no endpoint answers":     {true, false, []leaving{a, b, c}},
+		"all at once":                   {false, false, []leaving{brief, brief, {"c", 0, time.Millisecond}}},
+		"clients that leave everywhere": {false, false, []leaving{{"a", 1, a.waits}, {"b", 1, a.waits}, a, b, a, b}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 50)
+			s.leave(play.silent, play.all...)
+			s.ejected(0, play.want)
+			s.ejected(1, false)
+		})
+	}
+}
+
+// Clients without a name are several if they waited at the same time.
+func TestClientsWithoutANameThatWaitTogetherAreSeveral(t *testing.T) {
+	s := newScene(t, 50)
+	picked := s.actor.Clock()
+	for range 3 {
+		s.actor.Advance(3 * time.Second)
+		endpoints.LoadWriter{Endpoint: s.all[3]}.Proved(s.actor.Clock(), s.actor.Clock(), true)
+		s.actor.Tell(messages.FailureReported{Endpoint: s.all[0].ID, Kind: messages.ClientsLeft,
+			Pick: messages.Pick{At: picked}})
+	}
+	s.ejected(0, true)
+}
+
+// An endpoint that gives anybody anything is not silent: the leaves before that count no more.
+func TestTokenMakesLeavesVoid(t *testing.T) {
+	s := newScene(t, 50)
+	a, b := leaving{"a", 0, 4 * time.Second}, leaving{"b", 0, 4 * time.Second}
+	s.leave(false, a, b)
+	endpoints.LoadWriter{Endpoint: s.all[0]}.Proved(s.actor.Clock(), s.actor.Clock(), true)
+	s.actor.Advance(time.Millisecond)
+	s.leave(false, a, b)
+	s.ejected(0, false)
+	s.actor.Advance(time.Minute) // they are too old to count with others
+	s.leave(false, a, b)
+	s.ejected(0, false)
+}
+
+// The leave of a client whose request was the probe is the probe's failure.
+func TestProbeWhoseClientLeavesFails(t *testing.T) {
+	s := newScene(t, 50)
+	s.leave(false, leaving{"a", 0, 4 * time.Second}, leaving{"b", 0, 4 * time.Second},
+		leaving{"c", 0, 4 * time.Second})
+	status := s.all[0].Outlier()
+	if status == nil || !status.Ejected || status.Cause != messages.ClientsLeft {
+		t.Fatalf("status %+v, want ejected for clients that left", status)
+	}
+	s.leave(true, leaving{"d", 0, time.Second / 2}) // it was picked before the ejection was over
+	if got := s.all[0].Outlier(); got.Until != status.Until {
+		t.Errorf("ejected until %v, want %v as before", got.Until, status.Until)
+	}
+	s.actor.Advance(time.Second)
+	s.leave(false, leaving{"e", 0, 4 * time.Second})
+	if got := s.all[0].Outlier(); !got.Until.Equal(s.actor.Clock().Add(2 * time.Second)) {
+		t.Errorf("ejected until %v, want two seconds from now, %v", got.Until, s.actor.Clock())
+	}
 }

@@ -128,7 +128,8 @@ func (h *handler) routes() []route {
 	all := []route{
 		{path: "/metrics", about: "metrics, in the text format of Prometheus", serve: metrics.ServeHTTP},
 		{path: "/healthz", about: "200 while the process lives", serve: h.alive},
-		{path: "/readyz", about: "200 when this picker answers requests, or 503 with the reason; names model servers that fail", serve: h.ready},
+		{path: "/readyz", serve: h.ready,
+			about: "200 when this picker answers requests, or 503 with the reason; names model servers that fail"},
 		{path: "/debug/requests", about: "the newest requests, of a model, status, endpoint or reason if one is given",
 			takes: listParameters, serve: h.requests},
 		{path: "/debug/requests/{id}",

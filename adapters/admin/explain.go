@@ -38,6 +38,16 @@ func identity(b *strings.Builder, r *requestView) {
 	if r.ResponseID != "" {
 		field(b, "response id", clean(r.ResponseID))
 	}
+	if r.Path != "" {
+		api := clean(r.Path)
+		if r.API != "" {
+			api = r.API + ", " + api
+		}
+		field(b, "api", api)
+	}
+	if r.Client != "" {
+		field(b, "client", clean(r.Client))
+	}
 	form := "one answer"
 	if r.Stream {
 		form = "streamed"

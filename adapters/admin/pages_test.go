@@ -28,6 +28,7 @@ var update = flag.Bool("update", false, "write the transcripts in testdata")
 // served is a request with all there is: of five endpoints one is filtered out, one is stale.
 func served() messages.Record {
 	return messages.Record{
+		Agent: "OpenAI/Python 2.1.0", Path: "/v1/chat/completions", API: messages.ChatAPI,
 		Request: 42, ClientID: "a1b2", Model: "llama-3", Flow: messages.FlowKey{Fairness: "team-a", Priority: 1},
 		Stream:    true,
 		ArrivedAt: noon.Add(-5 * time.Second), Ended: 1234 * time.Millisecond, QueueWait: 12300 * time.Microsecond,

@@ -2,8 +2,10 @@ package admin
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -221,11 +223,31 @@ func listing(p *RequestsPage) string {
 	return text
 }
 
+// News returns the requests of the page that have ended and are not in seen, the oldest first, and adds them to seen.
+// What the page no longer has leaves seen.
+func (p *RequestsPage) News(seen map[string]bool) *RequestsPage {
+	news, listed := &RequestsPage{}, map[string]bool{}
+	for i := range p.Requests {
+		r := &p.Requests[i]
+		listed[r.ID] = true
+		if !r.Running && !seen[r.ID] {
+			seen[r.ID] = true
+			news.Requests = append(news.Requests, *r)
+		}
+	}
+	maps.DeleteFunc(seen, func(id string, _ bool) bool { return !listed[id] })
+	slices.Reverse(news.Requests)
+	return news
+}
+
 const (
 	addressColumns = 21 // any IPv4 address with a port
 	outcomeColumns = 20
+	apiColumns     = 20
+	clientColumns  = 24 // OpenAI/Python 1.109.1
 	modelColumns   = 40
 	modelLeast     = 8
+	modelUsual     = 24          // below which a name is not cut for the client's
 	sentTo         = "→"         // stands before an endpoint that has not answered yet
 	rejectedPrefix = "rejected-" // of some reasons; lists leave it out
 )
@@ -238,18 +260,20 @@ func (p *RequestsPage) Table(columns int) string {
 		return "no requests\n"
 	}
 	const model = 2
-	rows := [][]string{{"id", "age", "model", "endpoint", "outcome", "queue", "ttft", "took"}}
+	rows := [][]string{{"id", "age", "model", "endpoint", "outcome", "queue", "ttft", "took", "api", "client"}}
 	for i := range p.Requests {
 		r := &p.Requests[i]
 		rows = append(rows, []string{
 			r.ID, short(time.Duration(r.AgeSeconds)), clip(orNone(clean(r.Model)), modelColumns),
 			clip(r.place(), addressColumns+1),
 			clip(r.Outcome(), outcomeColumns), short(time.Duration(r.QueueWaitSeconds)), r.FirstTokenSeconds.text(),
-			r.DurationSeconds.text(),
+			r.DurationSeconds.text(), clip(r.api(), apiColumns), clip(orNone(clean(r.Client)), clientColumns),
 		})
 	}
-	cut := max(columnOf(rows, model)-modelLeast, 0) // what the names can give
-	rows, sides := fit(rows, "lrlllrrr", columns+cut, "queue", "took", "ttft", "endpoint")
+	longest := columnOf(rows, model)
+	rows, sides := fit(rows, "lrlllrrrll", columns+max(longest-modelUsual, 0), "client", "api")
+	// what the names can give before a column is left out
+	rows, sides = fit(rows, sides, columns+max(longest-modelLeast, 0), "queue", "took", "ttft", "endpoint")
 	left := columns - (tableColumns(rows) - columnOf(rows, model))
 	for _, row := range rows {
 		row[model] = clip(row[model], max(left, modelLeast))
@@ -257,6 +281,14 @@ func (p *RequestsPage) Table(columns int) string {
 	var b strings.Builder
 	table(&b, "", sides, rows)
 	return b.String()
+}
+
+// api returns the API of the request's body, or else its path.
+func (r *requestView) api() string {
+	if r.API != "" {
+		return r.API
+	}
+	return orNone(clean(r.Path))
 }
 
 // place returns the endpoint that served the request. While that is not known, it returns the endpoint that the request
@@ -277,6 +309,8 @@ func (r *requestView) Outcome() string {
 	switch {
 	case r.why == messages.Lost: // its status is that of the headers alone
 		return reason
+	case r.Reason == messages.ClientGone.String() && r.Status < 400 && r.FirstTokenSeconds == nil:
+		return reason // its status is no success
 	case r.Status != 0 && reason != "":
 		return strconv.Itoa(r.Status) + " " + reason
 	case r.Status != 0 && r.Running:

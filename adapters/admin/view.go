@@ -22,6 +22,9 @@ type RequestsPage struct {
 type requestView struct {
 	ID         string `json:"id"`
 	XRequestID string `json:"x_request_id"`
+	API        string `json:"api,omitempty"`         // of the body; "" = it was not read
+	Path       string `json:"path,omitempty"`        // "" = unknown
+	Client     string `json:"client,omitempty"`      // user-agent; "" = it sent none
 	ResponseID string `json:"response_id,omitempty"` // made by the model server; known if the body was visible
 	// Configuration is the number of the configuration that the request ran under; 0 = it had not got so far.
 	Configuration uint64 `json:"configuration,omitempty"`
@@ -181,6 +184,7 @@ func (h *handler) endpoint(id messages.EndpointID) endpoint {
 // summary returns what a list shows of a record.
 func (h *handler) summary(r *messages.Record) requestView {
 	v := requestView{
+		API: r.API.String(), Path: r.Path, Client: r.Agent,
 		ID: h.FormatID(r.Request), XRequestID: r.ClientID, ResponseID: r.ResponseID, Model: r.Model,
 		TargetModel: r.Target, RewriteLeft: r.RewriteLeft.String(), Configuration: r.Configuration,
 		FairnessID: r.Flow.Fairness, Priority: r.Flow.Priority, Stream: r.Stream,

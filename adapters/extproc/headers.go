@@ -63,7 +63,7 @@ const unreadable = "*"
 type facts struct {
 	route
 	contentType, contentEncoding string
-	clientID                     string
+	clientID, agent              string
 	fairness, objective          aliased
 	target                       aliased // the model that is to serve; "" = the one that the body names
 	contentLength                int64
@@ -164,6 +164,8 @@ func (f *facts) readHeader(key, value []byte) {
 		}
 	case "x-request-id":
 		first(&f.clientID, value, maxLabelBytes)
+	case "user-agent":
+		first(&f.agent, value, maxLabelBytes)
 	case "x-llm-d-inference-fairness-id":
 		f.fairness.byNewName(value, maxLabelBytes)
 	case "x-gateway-inference-fairness-id":

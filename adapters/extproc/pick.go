@@ -29,6 +29,7 @@ func (st *stream) ask(last event) error {
 	}
 	req := messages.Request{
 		ID: st.id, ClientID: records.Label(facts.clientID), Path: records.Label(facts.path()),
+		Agent:     records.Label(facts.agent),
 		BodyBytes: st.request.body.came, Subset: facts.subset, Visible: st.modes.ResponseBody != wire.BodyNone,
 		Headers: messages.TakeList(facts.declared), IfCached: facts.limits.ifCached,
 		Forced: facts.aside.forced,

@@ -14,15 +14,16 @@ import (
 // Every request leaves one record: its cycle's, or, if it never had one, that of the stream.
 func TestRequestWithoutACycleLeavesARecord(t *testing.T) {
 	head := func() *ask {
-		return qH(more, ":path: /v1/completions", "x-request-id: mine", "x-llm-d-inference-fairness-id: f")
+		return qH(more, ":path: /v1/completions", "x-request-id: mine", "x-llm-d-inference-fairness-id: f",
+			"user-agent: OpenAI/Python 2.1.0")
 	}
 	observed := head()
 	observed.ObservabilityMode = true
 	broken := setup{parser: func(string, []byte) error { return errors.New("no") }}
 	want := func(why messages.Reason, after time.Duration, bodyBytes int64) *messages.Record {
 		return &messages.Record{
-			Configuration: 1,
-			Request:       1, ClientID: "mine", Flow: messages.FlowKey{Fairness: "f"}, Reason: why, Status: Status(why),
+			Configuration: 1, Path: "/v1/completions", Agent: "OpenAI/Python 2.1.0",
+			Request: 1, ClientID: "mine", Flow: messages.FlowKey{Fairness: "f"}, Reason: why, Status: Status(why),
 			Ended: after, BodyBytes: bodyBytes,
 		}
 	}

@@ -375,6 +375,7 @@ func (st *stream) record(said messages.Reason) messages.Record {
 	return messages.Record{
 		Request: st.id, Configuration: st.under.Number,
 		ClientID: records.Label(facts.clientID), Model: records.Label(st.request.model),
+		Agent: records.Label(facts.agent), Path: records.Label(facts.path()), API: st.request.api,
 		Flow: facts.flow(st.under), ArrivedAt: st.arrived, Ended: st.srv.deps.Now().Sub(st.arrived),
 		BodyBytes: st.request.body.came, Reason: said, Status: status, ResponseBytes: st.response.bytes,
 		Wait: wait,

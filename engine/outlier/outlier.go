@@ -72,7 +72,7 @@ const (
 // and would get all requests.
 var points = map[messages.FailureKind]int{
 	messages.ServerError: 1, messages.ErrorInStream: 1, messages.ServedElsewhere: 1, messages.ConnectionBroken: 2,
-	messages.NoFirstToken: enough, messages.ConnectFailed: enough,
+	messages.NoFirstToken: enough, messages.ConnectFailed: enough, messages.ClientsLeft: enough,
 }
 
 // Config holds the ejection times, as Envoy's outlier detection has them.

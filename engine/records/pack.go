@@ -94,7 +94,7 @@ func (p *packer) texts(all ...string) {
 
 // texts unpacks texts, which share their memory: a query looks at the header of many records.
 func (u *unpacker) texts(all ...*string) {
-	var ends [8]int
+	var ends [9]int
 	end := 0
 	for i := range all {
 		end += u.count(8)
@@ -134,7 +134,7 @@ func (u *unpacker) id() messages.EndpointID {
 func (p *packer) header(r *messages.Record) {
 	p.unsigned(r.Configuration)
 	p.flags(r.Stream, r.Running, r.Bypassed, r.Usage.CachedKnown, r.Usage.PromptKnown)
-	p.texts(r.ClientID, r.ResponseID, r.Model, r.Target, r.Flow.Fairness, string(r.Elsewhere), r.Local)
+	p.texts(r.ClientID, r.ResponseID, r.Model, r.Target, r.Flow.Fairness, string(r.Elsewhere), r.Local, r.Agent, r.Path)
 	for _, d := range [...]time.Duration{r.Ended, r.QueueWait, r.Decided, r.Headers, r.FirstToken, r.SampleAge} {
 		p.signed(int64(d))
 	}
@@ -148,14 +148,15 @@ func (p *packer) header(r *messages.Record) {
 		p.signed(n)
 	}
 	p.to = append(p.to, byte(r.Reason), byte(r.Usage.Source), byte(r.Wait.Outcome), byte(r.Wait.Cause),
-		byte(r.RewriteLeft))
+		byte(r.RewriteLeft), byte(r.API))
 	p.id(r.Served)
 }
 
 func (u *unpacker) header(r *messages.Record) {
 	r.Configuration = u.unsigned()
 	u.flags(&r.Stream, &r.Running, &r.Bypassed, &r.Usage.CachedKnown, &r.Usage.PromptKnown)
-	u.texts(&r.ClientID, &r.ResponseID, &r.Model, &r.Target, &r.Flow.Fairness, (*string)(&r.Elsewhere), &r.Local)
+	u.texts(&r.ClientID, &r.ResponseID, &r.Model, &r.Target, &r.Flow.Fairness, (*string)(&r.Elsewhere), &r.Local,
+		&r.Agent, &r.Path)
 	for _, d := range [...]*time.Duration{
 		&r.Ended, &r.QueueWait, &r.Decided, &r.Headers, &r.FirstToken, &r.SampleAge,
 	} {
@@ -172,7 +173,7 @@ func (u *unpacker) header(r *messages.Record) {
 	}
 	r.Reason, r.Usage.Source = messages.Reason(u.octet()), messages.UsageSource(u.octet())
 	r.Wait.Outcome, r.Wait.Cause = messages.Outcome(u.octet()), messages.WaitCause(u.octet())
-	r.RewriteLeft = messages.RewriteLeft(u.octet())
+	r.RewriteLeft, r.API = messages.RewriteLeft(u.octet()), messages.API(u.octet())
 	r.Served = u.id()
 }
 

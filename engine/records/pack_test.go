@@ -26,6 +26,7 @@ func crowded(id messages.RequestID, filters, scorers, n int) messages.Record {
 	}
 	r := messages.Record{
 		Request: id, Configuration: 3, ClientID: "6f1f2a5e-8d0c-4bb7-9d68-0a4b2f4c7d11",
+		Agent: "OpenAI/Python 2.1.0", Path: "/v1/chat/completions", API: messages.ChatAPI,
 		ResponseID: "chatcmpl-6f1f2a5e-8d0c-4bb7-9d68-0a4b2f4c7d11", Model: "meta-llama/Llama-3.1-8B-Instruct",
 		Flow: messages.FlowKey{Fairness: "tenant-17"}, ArrivedAt: time.Unix(1_800_000_000, 17),
 		Ended: 9_123_456_789, Decided: 123_456, Headers: 301_234_567, FirstToken: 312_345_678, PromptTokens: 2048,

@@ -1,9 +1,13 @@
 package app
 
 import (
+	"context"
+	"io"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,20 +68,60 @@ func modelNames(p *admin.RequestsPage) []string {
 	return names
 }
 
+// followEvery is how often a list that is followed is asked for, and followed how many requests it may then have.
+const (
+	followEvery = time.Second
+	followed    = 1000
+)
+
+// follow prints requests as they end, until ctx is done: first those of the page, then those that end later.
+func follow(ctx context.Context, w io.Writer, c *client.Client, page client.Page) error {
+	seen, heading := map[string]bool{}, true
+	for {
+		var p admin.RequestsPage
+		if err := c.Decode(ctx, page, &p); err != nil && ctx.Err() == nil { // it was not interrupted
+			return err
+		}
+		if news := p.News(seen); len(news.Requests) > 0 {
+			text := news.Table(followColumns)
+			if !heading {
+				_, text, _ = strings.Cut(text, "\n")
+			}
+			heading = false
+			if _, err := io.WriteString(w, text); err != nil {
+				return err
+			}
+		}
+		page.Values.Set("limit", strconv.Itoa(followed))
+		if !sleep(ctx, followEvery) {
+			return nil
+		}
+	}
+}
+
+// followColumns is how wide the lines of a list are that is followed.
+const followColumns = 140
+
 func newRequests() *cobra.Command {
-	port, filter, asJSON, limit, clientID := portFlags{}, filterFlags{}, false, 0, ""
+	port, filter, asJSON, follows, limit, clientID := portFlags{}, filterFlags{}, false, false, 0, ""
 	c := &cobra.Command{
 		Use:   "requests",
 		Short: "List the newest requests of a running signalbox, filtered by model, status, endpoint or reason",
 		Long: "List the newest requests of a running signalbox, as /debug/requests does: where each went and how " +
 			"it ended. A request must meet all filters that are given. It keeps some 4 000 requests in memory. " +
 			"signalbox explain tells all about one.",
-		Example: "  signalbox requests --status 5xx\n  signalbox requests --model my-model --endpoint vllm-a",
+		Example: "  signalbox requests --status 5xx\n  signalbox requests --follow\n" +
+			"  signalbox requests --model my-model --endpoint vllm-a",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			page := filter.page(limit)
 			if clientID != "" {
 				page.Values.Set("x-request-id", clientID)
+			}
+			if follows {
+				return port.ask(func(c *client.Client) error {
+					return follow(cmd.Context(), cmd.OutOrStdout(), c, page)
+				})
 			}
 			return port.printPage(cmd.Context(), cmd.OutOrStdout(), asJSON, page)
 		},
@@ -87,5 +131,7 @@ func newRequests() *cobra.Command {
 	c.Flags().IntVarP(&limit, "limit", "n", 50, "how many, up to 1000")
 	c.Flags().StringVar(&clientID, "x-request-id", "", "only requests to which their client gave this id")
 	c.Flags().BoolVar(&asJSON, "json", false, "JSON instead of text")
+	c.Flags().BoolVarP(&follows, "follow", "f", false, "go on, and list each request once it has ended")
+	c.MarkFlagsMutuallyExclusive("follow", "json")
 	return c
 }

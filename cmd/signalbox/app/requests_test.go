@@ -1,8 +1,10 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +52,44 @@ func TestNewestRequestsThatMeetTheFilterAreListed(t *testing.T) {
 		for i, id := range want {
 			if got.Requests[i].ID != s.tree.formatID(id) {
 				t.Errorf("%s: request %d is %s, want %d", query, i, got.Requests[i].ID, id)
+			}
+		}
+	}
+}
+
+// A list that is followed has each request once, when it has ended, and ends when it is interrupted.
+func TestRequestsAreFollowed(t *testing.T) {
+	s := running(t)
+	refused := func(id messages.RequestID) {
+		s.tree.picker.Refused(messages.RequestRefused{Record: messages.Record{
+			Request: id, Model: fmt.Sprint("model-", id), Status: 503, Reason: messages.NoEndpoints, Agent: "a-client",
+			Path: "/v1/embeddings", ArrivedAt: time.Unix(int64(id), 0), Ended: time.Second,
+		}})
+	}
+	refused(1)
+	refused(2)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	out, c := &shared{}, newRequests()
+	c.SetOut(out)
+	c.SetArgs([]string{"--follow", "--addr", s.at("metrics-port")})
+	failed := make(chan error, 1)
+	go func() { failed <- c.ExecuteContext(ctx) }()
+	soonTrue(t, "both are listed", func() bool { return strings.Contains(out.String(), "model-2") })
+	refused(3)
+	soonTrue(t, "the third is listed", func() bool { return strings.Contains(out.String(), "model-3") })
+	interrupt()
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 4 || !strings.HasPrefix(strings.TrimSpace(lines[0]), "id ") {
+		t.Fatalf("got %q, want a heading and three requests", lines)
+	}
+	for i, line := range lines[1:] {
+		for _, part := range []string{fmt.Sprint("model-", i+1), "/v1/embeddings", "a-client"} {
+			if !strings.Contains(line, part) {
+				t.Errorf("line %d: %q, want %q in it", i, line, part)
 			}
 		}
 	}

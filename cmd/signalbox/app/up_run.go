@@ -214,7 +214,8 @@ func (u *up) notServing() {
 // show brings the status up to date.
 func (u *up) show() {
 	arrived, failed := u.server.tree.picker.Totals()
-	status := statusOf(int(sum(arrived, everyCode)), int(sum(failed, notByClients)), u.server.tree.endpointViews())
+	status := statusOf(int(sum(arrived, everyCode)), int(sum(failed, notByClients)), int(sum(failed, ofClientsGone)),
+		u.server.tree.endpointViews())
 	u.mu.Lock()
 	if u.down {
 		status += " | Envoy is being started again"
@@ -248,6 +249,8 @@ func codeOf(m *dto.Metric) string {
 }
 
 func everyCode(string) bool { return true }
+
+func ofClientsGone(code string) bool { return code == messages.ClientGone.String() }
 
 // byClients holds the reasons that clients caused.
 var byClients = []string{

@@ -216,8 +216,9 @@ func plainJSON(body []byte) string {
 	return b.String()
 }
 
-// statusOf returns the status line: counts of requests, and each server in a word.
-func statusOf(arrived, failed int, servers []admin.EndpointView) string {
+// statusOf returns the status line: counts of requests, and each server in a word. left is how many clients left before
+// their answer had come.
+func statusOf(arrived, failed, left int, servers []admin.EndpointView) string {
 	inflight := 0
 	var words, unhealthy []string
 	for i := range servers {
@@ -235,8 +236,12 @@ func statusOf(arrived, failed int, servers []admin.EndpointView) string {
 	case n > namedServers:
 		words = append([]string{fmt.Sprintf("%d of %d servers healthy", n-len(unhealthy), n)}, unhealthy...)
 	}
-	return fmt.Sprintf("requests %d, failed %d, in flight %d | %s",
-		arrived, failed, inflight, strings.Join(words, " | "))
+	gone := ""
+	if left > 0 {
+		gone = fmt.Sprintf("left by clients %d, ", left)
+	}
+	return fmt.Sprintf("requests %d, failed %d, %sin flight %d | %s",
+		arrived, failed, gone, inflight, strings.Join(words, " | "))
 }
 
 const (

@@ -133,9 +133,12 @@ func TestTheStatusNamesServers(t *testing.T) {
 		"requests 7, failed 1, in flight 12 | 4 of 6 servers healthy | a ejected | a cannot be read": {well, well,
 			ejected, well, failing, well},
 	} {
-		if got := statusOf(7, 1, servers); got != want {
+		if got := statusOf(7, 1, 0, servers); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
+	}
+	if got := statusOf(7, 1, 2, nil); got != "requests 7, failed 1, left by clients 2, in flight 0 | no servers" {
+		t.Errorf("with clients that left: got %s", got)
 	}
 }
 
