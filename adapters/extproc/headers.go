@@ -63,14 +63,14 @@ const unreadable = "*"
 type facts struct {
 	route
 	contentType, contentEncoding string
-	clientID, agent              string
-	fairness, objective          aliased
-	target                       aliased // the model that is to serve; "" = the one that the body names
-	contentLength                int64
-	limits                       clientLimits
-	subset                       messages.Subset
-	aside                        aside
-	declared                     []messages.HeaderValue // nil = the request has none of those that plugins read
+	client
+	fairness, objective aliased
+	target              aliased // the model that is to serve; "" = the one that the body names
+	contentLength       int64
+	limits              clientLimits
+	subset              messages.Subset
+	aside               aside
+	declared            []messages.HeaderValue // nil = the request has none of those that plugins read
 }
 
 // route says where the request goes, and by what protocol it goes on.
@@ -162,10 +162,6 @@ func (f *facts) readHeader(key, value []byte) {
 		if n, err := strconv.ParseInt(string(value), 10, 64); err == nil && f.contentLength == 0 {
 			f.contentLength = n
 		}
-	case "x-request-id":
-		first(&f.clientID, value, maxLabelBytes)
-	case "user-agent":
-		first(&f.agent, value, maxLabelBytes)
 	case "x-llm-d-inference-fairness-id":
 		f.fairness.byNewName(value, maxLabelBytes)
 	case "x-gateway-inference-fairness-id":
@@ -197,6 +193,20 @@ func (f *facts) readHeader(key, value []byte) {
 		f.limits.patience = cmp.Or(f.limits.patience, duration(value, ""))
 	case "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms":
 		f.limits.ttft = cmp.Or(f.limits.ttft, duration(value, "ms"))
+	default:
+		f.readClient(key, value)
+	}
+}
+
+// client is who sends the request, and how it calls the request; "" = it does not say.
+type client struct{ clientID, agent string }
+
+func (c *client) readClient(key, value []byte) {
+	switch string(key) {
+	case "x-request-id":
+		first(&c.clientID, value, maxLabelBytes)
+	case "user-agent":
+		first(&c.agent, value, maxLabelBytes)
 	}
 }
 

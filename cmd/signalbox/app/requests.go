@@ -112,7 +112,7 @@ func newRequests() *cobra.Command {
 			"signalbox explain tells all about one.",
 		Example: "  signalbox requests --status 5xx\n  signalbox requests --follow\n" +
 			"  signalbox requests --model my-model --endpoint vllm-a",
-		Args:    noArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			page := filter.page(limit)
 			if clientID != "" {
