@@ -98,7 +98,7 @@ func (o *Outlier) step(ctx runtime.Context[messages.OutlierMsg], id messages.End
 	}
 }
 
-// believed reports whether a client that left is evidence against its endpoint. If the endpoint is ejected, and the
+// believed reports whether clients that left are a failure of their endpoint. If the endpoint is ejected, and the
 // request was picked when a probe was due, the leave is the probe's result, and gets its incident.
 func (o *Outlier) believed(now time.Time, m *messages.FailureReported) bool {
 	s := o.pool.Snapshot()
@@ -121,12 +121,12 @@ func (o *Outlier) believed(now time.Time, m *messages.FailureReported) bool {
 	if !leave.Counts(e.LastToken(), elsewhere) {
 		return false
 	}
-	evidence := o.endpoint(e).leaves.Add(leave, e.LastToken())
+	failure := o.endpoint(e).leaves.Add(leave, e.LastToken())
 	if status := e.Outlier(); status != nil && status.Ejected && !m.Pick.At.Before(status.Until) {
 		m.Pick.Incident = status.Incident
 		return true
 	}
-	return evidence
+	return failure
 }
 
 // room reports whether one more endpoint may be ejected.

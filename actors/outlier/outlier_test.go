@@ -229,7 +229,7 @@ func (s *scene) leave(silent bool, all ...leaving) {
 	}
 }
 
-// Several clients that leave one endpoint, while others give first tokens, are evidence. One client is none, and
+// Several clients that leave one endpoint, while others give first tokens, are a failure of it. One client is none, and
 // neither are clients that leave other endpoints too, or that leave while no endpoint answers.
 func TestClientsThatLeaveOneEndpointEjectIt(t *testing.T) {
 	a, b, c := leaving{"a", 0, 4 * time.Second}, leaving{"b", 0, 4 * time.Second}, leaving{"c", 0, 4 * time.Second}

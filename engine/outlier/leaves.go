@@ -19,9 +19,9 @@ type Leaves struct{ all []Leave }
 
 const (
 	mostLeaves = 16 // that are kept
-	manyLeaves = 3  // that are evidence
-	// leavesSpan is from the first pick of the leaves that are evidence to the last leave. It is longer than the access
-	// log of the shipped Envoy files takes to say that the endpoint gave something meanwhile.
+	manyLeaves = 3  // that are a failure
+	// leavesSpan is from the first pick of the leaves that are a failure to the last leave. It is longer than the
+	// access log of the shipped Envoy files takes to say that the endpoint gave something meanwhile.
 	leavesSpan = 6 * time.Second
 )
 
@@ -31,7 +31,7 @@ func (l *Leave) Counts(token, elsewhere time.Time) bool {
 	return token.Before(l.Picked) && elsewhere.After(l.Picked.Add(l.Left.Sub(l.Picked)/2))
 }
 
-// Add adds a leave that counts, and reports whether the leaves are evidence against the endpoint: many, over some time,
+// Add adds a leave that counts, and reports whether the leaves are a failure of the endpoint: many, over some time,
 // of several clients.
 func (ls *Leaves) Add(leave Leave, token time.Time) bool {
 	ls.all = slices.DeleteFunc(ls.all, func(l Leave) bool {

@@ -69,10 +69,17 @@ func TestEnvoyOpenAIClient(t *testing.T) {
 // askAll runs kindsProgram against one server.
 func askAll(t *testing.T, python, url string, f *fleet) []told {
 	t.Helper()
-	args := []string{kindsProgram, "--base", url, "--model", f.model}
+	args := []string{"--base", url, "--model", f.model}
 	if f.simulated {
 		args = append(args, "--simulated")
 	}
+	return runProgram(t, python, kindsProgram, args...)
+}
+
+// runProgram runs a program that prints what clients were told.
+func runProgram(t *testing.T, python, program string, args ...string) []told {
+	t.Helper()
+	args = append([]string{program}, args...)
 	command := exec.CommandContext(t.Context(), python, args...)
 	var problems bytes.Buffer
 	command.Stderr = &problems

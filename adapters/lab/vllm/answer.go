@@ -11,11 +11,10 @@ import (
 
 // answer is one response on its way. Its choices are guarded by the server's lock.
 type answer struct {
-	format  *format
-	id      []byte // JSON
-	model   []byte // JSON
-	created int64
-	each    settings
+	identity
+	format *format
+	each   settings
+	events int // of a stream whose events are numbered
 
 	promptTokens int
 	choices      []choice
@@ -24,6 +23,15 @@ type answer struct {
 	ready        chan struct{}  // holds one element when there is something to write
 	broken       bool           // the engine died over it
 	stall        int            // tokens that it still shows before it stalls; below 0 = it does not
+}
+
+// identity is what stays the same from the first byte of an answer to the last.
+type identity struct {
+	id      []byte // JSON
+	model   []byte // JSON
+	created int64
+	asked   object // the request
+	call    string // name of the tool that the answer calls; "" = it calls none
 }
 
 // choice is one sequence of an answer.
@@ -67,7 +75,7 @@ func (s *Server) onCompletion(w http.ResponseWriter, r *http.Request) {
 func (s *Server) generate(w http.ResponseWriter, r *http.Request, f *format, read func(object) ([][]uint32, *failure)) {
 	a, requests, fail := s.prepare(w, r, f, read)
 	if fail != nil {
-		fail.write(w)
+		fail.writeAs(w, f)
 		return
 	}
 	if fail, inStream := s.refusal(a, len(requests)); fail != nil {
@@ -92,11 +100,11 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, f *format, rea
 // refuse answers with an error, which a stream that passed the door has in an event.
 func (a *answer) refuse(w http.ResponseWriter, f *failure, inStream bool) {
 	if !inStream || !a.each.stream {
-		f.write(w)
+		f.writeAs(w, a.format)
 		return
 	}
 	w.Header().Set("Content-Type", eventStream)
-	_, _ = w.Write(f.lastEvents(nil)) // nothing is left to tell a client that left
+	_, _ = w.Write(f.lastEvents(nil, a.format)) // nothing is left to tell a client that left
 }
 
 // complete waits until an answer can be written as a whole; false = the client has left.
@@ -141,12 +149,20 @@ func (s *Server) prepare(
 	if fail != nil {
 		return nil, nil, fail
 	}
+	call := forcedCall(o)
+	if call != "" && f == &chatFormat {
+		f = callFormat(call, s.nextID())
+	}
 	id := r.Header.Get("X-Request-Id")
 	if id == "" {
 		id = s.nextID()
 	}
 	a := &answer{
-		format: f, id: quoted(f.idPrefix + id), model: quoted(t.model), created: s.cfg.Clock.Now().Unix(), each: t,
+		identity: identity{
+			id: quoted(f.idPrefix + id), model: quoted(t.model), created: s.cfg.Clock.Now().Unix(),
+			asked: o, call: call,
+		},
+		format: f, each: t,
 		byID: make(map[uint64]int), open: len(requests), ready: make(chan struct{}, 1),
 	}
 	for _, p := range prompts {
@@ -178,7 +194,11 @@ func (s *Server) whole(w http.ResponseWriter, a *answer) {
 	choices, broken := append([]choice(nil), a.choices...), a.broken
 	s.mu.Unlock()
 	if broken {
-		engineDead().write(w)
+		engineDead().writeAs(w, a.format)
+		return
+	}
+	if a.format.spoken != nil {
+		writeJSON(w, http.StatusOK, json.RawMessage(a.format.spoken.whole(s, a)))
 		return
 	}
 	b := a.head(nil, a.format.object)
@@ -193,7 +213,7 @@ func (s *Server) whole(w http.ResponseWriter, a *answer) {
 			b = append(b, s.tokens.Word(c.key, n)...)
 		}
 		b = append(b, a.format.afterText...)
-		b = append(append(b, `"finish_reason":"`...), c.ended.String()...)
+		b = append(append(b, `"finish_reason":"`...), a.reason(c.ended)...)
 		b = append(b, a.format.endOfChoice...)
 	}
 	b = append(b, `],"service_tier":null,"system_fingerprint":"`...)
@@ -229,7 +249,7 @@ func (s *Server) usage(b []byte, a *answer, choices []choice) []byte {
 	if s.cfg.PromptTokensDetails {
 		b = append(b, `{"cached_tokens":`...)
 		b = strconv.AppendInt(b, int64(cached), 10)
-		if a.format == &chatFormat {
+		if a.format.chat {
 			b = strconv.AppendInt(append(b, `,"created_cache_tokens":`...), int64(s.created(a, cached)), 10)
 		} else {
 			b = append(b, `,"created_cache_tokens":null`...)

@@ -18,8 +18,8 @@ var onPurpose = map[string]string{
 	"temperature_negative":    "sampling parameters are accepted and without effect",
 	"token_out_of_vocabulary": "the vocabulary has no end: tokens are hashes",
 	"load_path_unknown":       "adapter paths are not opened",
-	"responses":               "the simulator serves completions and chat completions",
-	"messages_api":            "likewise",
+	"one_model":               "OpenAI has it, vLLM does not",
+	"responses":               "vLLM's answer of one token had no text, ours has a word",
 	"reset_prefix_cache":      "vLLM has it in its development mode, ours always",
 }
 

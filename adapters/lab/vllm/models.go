@@ -55,7 +55,8 @@ type permission struct {
 	IsBlocking         bool    `json:"is_blocking"`
 }
 
-func (s *Server) onModels(w http.ResponseWriter, _ *http.Request) {
+// cards are the models, the base model first.
+func (s *Server) cards() []modelCard {
 	s.mu.Lock()
 	adapters := slices.Clone(s.adapters)
 	s.mu.Unlock()
@@ -74,10 +75,14 @@ func (s *Server) onModels(w http.ResponseWriter, _ *http.Request) {
 		c.Parent = &s.cfg.Model
 		cards = append(cards, c)
 	}
+	return cards
+}
+
+func (s *Server) onModels(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, 200, struct {
 		Object string      `json:"object"`
 		Data   []modelCard `json:"data"`
-	}{"list", cards})
+	}{"list", s.cards()})
 }
 
 func (s *Server) onLoadLoRA(w http.ResponseWriter, r *http.Request) {

@@ -15,8 +15,8 @@ import (
 // version is the vLLM whose answers these are.
 const version = "0.32.0"
 
-// routes maps path and method to handlers. Errors for other paths and methods are those of vLLM's web framework.
-func (s *Server) routes() http.Handler {
+// table maps path and method to handlers.
+func (s *Server) table() map[string]map[string]http.HandlerFunc {
 	table := map[string]map[string]http.HandlerFunc{
 		"/health":              {"GET": s.onHealth},
 		"/ping":                {"GET": onPing, "POST": onPing},
@@ -26,8 +26,16 @@ func (s *Server) routes() http.Handler {
 		"/v1/models":           {"GET": s.onModels},
 		"/v1/chat/completions": {"POST": s.onChat},
 		"/v1/completions":      {"POST": s.onCompletion},
+		"/v1/responses":        {"POST": s.onResponses},
+		"/v1/messages":         {"POST": s.onMessages},
+		"/v1/embeddings":       {"POST": s.onEmbeddings},
 		"/tokenize":            {"POST": s.onTokenize},
 		"/reset_prefix_cache":  {"POST": s.onResetPrefixCache},
+
+		"/v1/messages/count_tokens": {"POST": s.onCountTokens},
+	}
+	for _, path := range []string{"/rerank", "/v1/rerank", "/v2/rerank"} {
+		table[path] = map[string]http.HandlerFunc{"POST": s.onRerank}
 	}
 	if s.cfg.MaxLoRAs > 0 {
 		table["/v1/load_lora_adapter"] = map[string]http.HandlerFunc{"POST": s.onLoadLoRA}
@@ -35,6 +43,12 @@ func (s *Server) routes() http.Handler {
 	}
 	s.sleeping(table)
 	s.control(table)
+	return table
+}
+
+// routes serves the table. Errors for other paths and methods are those of vLLM's web framework.
+func (s *Server) routes() http.Handler {
+	table := s.table()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("x-served-by", s.addr)
 		w.Header().Set("x-sim-name", s.cfg.Name)
@@ -44,6 +58,12 @@ func (s *Server) routes() http.Handler {
 			path = "/metrics"
 		}
 		methods, known := table[path]
+		if id, one := strings.CutPrefix(path, "/v1/models/"); one && id != "" {
+			known = true
+			methods = map[string]http.HandlerFunc{
+				"GET": func(w http.ResponseWriter, _ *http.Request) { s.onModel(w, id) },
+			}
+		}
 		if _, bare := table[strings.TrimSuffix(path, "/")]; !known && bare {
 			w.Header().Set("Location", "http://"+r.Host+strings.TrimSuffix(path, "/"))
 			w.WriteHeader(http.StatusTemporaryRedirect)

@@ -3,6 +3,7 @@ package vllm
 import (
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
 )
@@ -13,17 +14,20 @@ const eventStream = "text/event-stream; charset=utf-8"
 // answers are plain ASCII letters and spaces, so that none has to be escaped.
 type format struct {
 	idPrefix, object, chunkObject string
+	chat                          bool
+	spoken                        *spoken // nil = answers are lists of choices, of the pieces below
 
 	text, afterText, endOfChoice, tail string // of a whole answer
 
 	role                     string // delta and rest of the first chunk of a choice; "" = there is none
 	delta, afterDelta        string // around a word
+	afterWords               string // behind the last word
 	unfinished, beforeReason string // end of a chunk's choice, without and with a finish reason
 	afterReason              string
 }
 
 var chatFormat = format{
-	idPrefix: "chatcmpl-", object: "chat.completion", chunkObject: "chat.completion.chunk",
+	idPrefix: "chatcmpl-", object: "chat.completion", chunkObject: "chat.completion.chunk", chat: true,
 	text:        `,"message":{"role":"assistant","content":"`,
 	afterText:   `","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":null,`,
 	endOfChoice: `","stop_reason":null,"token_ids":null,"routed_experts":null}`,
@@ -46,8 +50,34 @@ var completionFormat = format{
 	beforeReason: `"`, afterReason: `","stop_reason":null,"prompt_token_ids":null,"token_ids":null}]`,
 }
 
+// callFormat is a chat whose answer calls a tool. Its arguments are an object with one text.
+func callFormat(name, id string) *format {
+	f := chatFormat
+	head := `"tool_calls":[{"index":0,"id":"call_` + id + `","type":"function","function":{"name":` +
+		string(quoted(name)) + `,"arguments":"` + inner(callBegins)
+	f.text = `,"message":{"role":"assistant","content":null,` + strings.Replace(head, `"index":0,`, "", 1)
+	f.afterText = inner(callEnds) + `"}}],"refusal":null,"annotations":null,"audio":null,"function_call":null,` +
+		`"reasoning":null},"logprobs":null,`
+	f.role = `,"delta":{"role":"assistant","content":null,` + head +
+		`"}}]},"logprobs":null,"finish_reason":null}]`
+	f.delta = `,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"`
+	f.afterWords, f.afterDelta = inner(callEnds), `"}}]},"logprobs":null,"finish_reason":`
+	return &f
+}
+
+// reason is why a choice ended, as its answer says it.
+func (a *answer) reason(ended batch.Reason) string {
+	if a.call != "" && a.format.chat && ended != batch.Abort {
+		return "tool_calls"
+	}
+	return ended.String()
+}
+
 // lastEvents ends a stream with an error. Here, and nowhere else, vLLM puts blanks into its JSON.
-func (f *failure) lastEvents(b []byte) []byte {
+func (f *failure) lastEvents(b []byte, api *format) []byte {
+	if api.spoken != nil && api.spoken.failed != nil {
+		return append(b, sse("error", "%s", api.spoken.failed(f))...)
+	}
 	b = append(append(b, `data: {"error": {"message": `...), quoted(f.message)...)
 	b = append(append(b, `, "type": `...), quoted(f.kind)...)
 	b = strconv.AppendInt(append(b, `, "param": null, "code": `...), int64(f.status), 10)
@@ -86,10 +116,13 @@ func (s *Server) events(b, head []byte, a *answer) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a.broken {
-		return engineDead().lastEvents(b), true
+		return engineDead().lastEvents(b, a.format), true
 	}
 	if s.faults.Stalled {
 		return b, false
+	}
+	if a.format.spoken != nil {
+		return s.spokenEvents(b, a)
 	}
 	for i := range a.choices {
 		c := &a.choices[i]
@@ -128,10 +161,13 @@ func (s *Server) event(b, head []byte, a *answer, i int, word string) []byte {
 	b = append(b, head...)
 	b = append(b, `{"index":`...)
 	b = append(strconv.AppendInt(b, int64(i), 10), a.format.delta...)
-	b = append(append(b, word...), a.format.afterDelta...)
 	last := c.sent == c.generated && c.ended != batch.Running && (c.ended != batch.Abort || word == "")
+	if b = append(b, word...); last {
+		b = append(b, a.format.afterWords...)
+	}
+	b = append(b, a.format.afterDelta...)
 	if c.closed = last; last {
-		b = append(append(b, a.format.beforeReason...), c.ended.String()...)
+		b = append(append(b, a.format.beforeReason...), a.reason(c.ended)...)
 		b = append(b, a.format.afterReason...)
 	} else {
 		b = append(b, a.format.unfinished...)
@@ -166,7 +202,7 @@ func (s *Server) finalUsage(b []byte, a *answer) []byte {
 	if s.cfg.PromptTokensDetails {
 		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
 		b = strconv.AppendInt(b, int64(cached), 10)
-		if a.format == &chatFormat {
+		if a.format.chat {
 			b = strconv.AppendInt(append(b, `,"created_cache_tokens":`...), int64(s.created(a, cached)), 10)
 		}
 		b = append(b, '}')
