@@ -59,7 +59,7 @@ func (o *Outlier) Receive(ctx runtime.Context[messages.OutlierMsg], m messages.O
 	case messages.OutlierStarted: // this incarnation would never end an earlier one's statuses
 		o.clear()
 	case messages.FailureReported:
-		if m.Kind == messages.ClientsLeft && !o.believed(ctx.Now(), &m) {
+		if m.Kind == messages.ClientsLeft && !o.counts(ctx.Now(), &m) {
 			return
 		}
 		o.metrics.failed(m.Kind)
@@ -98,9 +98,9 @@ func (o *Outlier) step(ctx runtime.Context[messages.OutlierMsg], id messages.End
 	}
 }
 
-// believed reports whether clients that left are a failure of their endpoint. If the endpoint is ejected, and the
+// counts reports whether clients that left are a failure of their endpoint. If the endpoint is ejected, and the
 // request was picked when a probe was due, the leave is the probe's result, and gets its incident.
-func (o *Outlier) believed(now time.Time, m *messages.FailureReported) bool {
+func (o *Outlier) counts(now time.Time, m *messages.FailureReported) bool {
 	s := o.pool.Snapshot()
 	e := s.ByID(m.Endpoint)
 	if e == nil || o.cfg.MaxEjectionPercent == 0 {
