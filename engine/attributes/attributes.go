@@ -90,8 +90,8 @@ var (
 	WindowRequests = Attribute{"window-requests", Number, "requests", Counted}
 	// WindowTokens is the same of the tokens of prompts.
 	WindowTokens = Attribute{"window-tokens", Number, "tokens", Counted}
-	// PromptWait is how long the endpoint is likely to take before it computes the prompt of a request that is sent now,
-	// or that waits behind those that wait for room there.
+	// PromptWait is how long the endpoint is likely to take before it computes the prompt of a request that is sent
+	// now, or that waits behind those that wait for room there.
 	PromptWait = Attribute{"prompt-wait", Number, "seconds", Counted}
 	// PromptRate is in how many further tokens of a prompt the endpoint spends a second, as first tokens have shown.
 	PromptRate = Attribute{"prompt-rate", Number, "tokens per second", Counted}

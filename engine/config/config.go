@@ -205,8 +205,8 @@ func withoutFile(defaults Settings) []byte {
 }
 
 // Default returns the configuration that holds without a file: expected-completion scores. With the feature gate
-// flowControl on, requests wait while servers are full, as learning-detector says, flow by flow in turn. The error is a *strictyaml.Error, and nil unless the settings are
-// wrong.
+// flowControl on, requests wait while servers are full, as learning-detector says, flow by flow in turn. The error is a
+// *strictyaml.Error, and nil unless the settings are wrong.
 func Default(defaults Settings) (*Config, error) {
 	c, err := Load(withoutFile(defaults), defaults)
 	if err == nil && defaults.Wait > 0 && c.Queueing != nil {

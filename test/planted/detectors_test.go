@@ -46,7 +46,8 @@ var detectors = map[string]contract{
 		file: "engine/detectors/concurrency.go", was: "return shares / float64(servers)", is: "return shares",
 	}, "engine/detectors", "TestConcurrency"},
 	"tokens count as requests": {fault{
-		file: "engine/detectors/concurrency.go", was: "in.Numbers(d.tokens).At(i)/", is: "in.Numbers(d.requests).At(i)/",
+		file: "engine/detectors/concurrency.go", was: "in.Numbers(d.tokens).At(i)/",
+		is: "in.Numbers(d.requests).At(i)/",
 	}, "engine/detectors", "TestConcurrency"},
 	"an ejected server fills the pool": {fault{
 		file: "engine/detectors/detectors.go", was: "return c.all || !c.in.Ejected(i)", is: "return true",
