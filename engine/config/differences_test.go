@@ -90,7 +90,7 @@ var knownErrors = []struct{ what, says, shown string }{
 	{"one dispatch a turn", "Room is given away when it is made",
 		"actors/capacity/room_test.go TestNoRequestWaitsWhileThereIsRoomForIt"},
 	{"the mean of the pool blocks", "a full server of a subset does not block the pool",
-		"engine/flow/queues_test.go TestClassWithoutRoomIsPassedOver"},
+		"engine/flow/class_test.go TestClassWithoutRoomIsPassedOver"},
 	{"bursts between two pages", "it bounds the queue of each server also between two pages",
 		"engine/detectors/detectors_test.go TestUtilizationCountsPicksForRoom"},
 	{"nothing makes way", "a request of higher priority takes the place of one of the lowest",

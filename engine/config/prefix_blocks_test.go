@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
-	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -114,27 +113,6 @@ func TestRestOfAPromptIsABlock(t *testing.T) {
 		of := &messages.Request{Blocks: messages.ListOf[uint64](1, 2, 3), Rest: true}
 		if n := got.Plan.Counted(of).Len(); n != want || of.Blocks.Len() != 3 {
 			t.Errorf("%q: %d blocks count of two and a rest, want %d", plugins, n, want)
-		}
-	}
-}
-
-// A file has the reference's affinity, which never yields; what runs without one yields.
-func TestAffinityYieldsByDefaultOnly(t *testing.T) {
-	standard, err := Default(three)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := Load([]byte(strings.ReplaceAll(builtIn, ", parameters: {yieldAboveRequests: 8}", "")), three)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		config *Config
-		want   int
-	}{"without a file": {standard, 8}, "from a file": {file, 0}} {
-		scorer, ok := c.config.Plan.Profiles()[0].Scorers[2].Scorer.(*scorers.PrefixCache)
-		if !ok || scorer.YieldAboveRequests != c.want {
-			t.Errorf("%s: %+v, want yieldAboveRequests %d", name, scorer, c.want)
 		}
 	}
 }

