@@ -32,9 +32,17 @@ type EndpointView struct {
 	InflightTokens   int          `json:"inflight_tokens"`   // their prompts, estimated
 	Picks            uint64       `json:"picks"`             // since this incarnation
 	Prefix           *PrefixView  `json:"prefix,omitempty"`  // absent = no answer was audited
+	Pace             *PaceView    `json:"pace,omitempty"`    // absent = no first token was seen
 
 	Sample  *SampleView  `json:"sample"`            // null = no scrape has succeeded yet, or it is not scraped
 	Sources []SourceView `json:"sources,omitempty"` // beside the metrics page of the sample, by name
+}
+
+// PaceView is how soon an endpoint gives first tokens, as they have shown.
+type PaceView struct {
+	TokensPerSecond   int     `json:"tokens_per_second"`   // in how many further tokens of a prompt it spends a second
+	SecondsPerRequest float64 `json:"seconds_per_request"` // that each in flight keeps others from their first tokens
+	FirstTokens       int     `json:"first_tokens"`        // that say so; of older ones a part counts
 }
 
 // PrefixView is what audits of answers have found of a prefix cache, since this incarnation.
@@ -116,6 +124,9 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 		}
 		if found := e.Prefix(); found != (endpoints.Audited{}) {
 			v.Prefix = &PrefixView{found.PredictedTokens, found.ReportedTokens, found.LostBlocks, found.Drifts}
+		}
+		if p := e.Pace(); p.Count > 0 {
+			v.Pace = &PaceView{p.Marginal, p.Turn.Seconds(), p.Count}
 		}
 		if s := e.Sample(); s != nil {
 			v.Sample = sampleView(s, now, threshold)

@@ -230,6 +230,14 @@ func (e *Endpoint) PromptRate() int { return int(e.window.rate.Load()) }
 // MarginalRate returns in how many further tokens of a prompt the endpoint spends a second; 0 = that is unknown.
 func (e *Endpoint) MarginalRate() int { return int(e.window.marginal.Load()) }
 
+// Pace returns how soon the endpoint gives first tokens, as was learned.
+func (e *Endpoint) Pace() learned.Pace {
+	return learned.Pace{
+		Rate: e.PromptRate(), Marginal: e.MarginalRate(), Turn: time.Duration(e.window.turn.Load()),
+		Count: int(e.window.firsts.Load()),
+	}
+}
+
 // Wait returns how many seconds the endpoint is likely to take before the prompt of one more request, at a load.
 func (e *Endpoint) Wait(c Counters, now time.Time) float64 {
 	turns := float64(c.Inflight+c.Held) * time.Duration(e.window.turn.Load()).Seconds()

@@ -163,6 +163,7 @@ type window struct {
 	requests, tokens atomic.Int64
 	rate             atomic.Int64 // tokens of prompts that the endpoint computes in a second; 0 = unknown
 	marginal, turn   atomic.Int64 // in nanoseconds the latter, as learned.Pace has them
+	firsts           atomic.Int64 // by how many first tokens
 	found            atomic.Bool  // a part of it can be kept free
 	why              atomic.Pointer[learned.Why]
 	awaited          atomic.Bool // SampleWriter: the first page is to come, which may tell of the endpoint's work

@@ -107,6 +107,7 @@ func (w WindowWriter) SetWindow(r Room) {
 func (w WindowWriter) SetPace(p learned.Pace) {
 	w.window.rate.Store(int64(p.Rate))
 	w.window.turn.Store(int64(p.Turn))
+	w.window.firsts.Store(int64(p.Count))
 	w.window.marginal.Store(int64(p.Marginal))
 }
 

@@ -24,16 +24,27 @@ func (r *profileRun) freshen(sources uint64) {
 }
 
 // passOver keeps the candidates whose metrics pages can be read, if there are any, where a scorer reads what endpoints
-// hold of prompts: of others nobody knows whether they are there and still do.
+// hold of prompts: of others nobody knows whether they are there and still do. One that has just come holds nothing, and
+// its first page may be on its way, so that several that come at once take part at once.
 func (r *profileRun) passOver() {
-	if r.freshened&metricsPage == 0 && r.view.doubtful > 0 {
-		r.freshenBy(metricsPage)
+	if r.freshened&metricsPage != 0 || r.view.doubtful == 0 {
+		return
 	}
+	r.keepFresh(metricsPage, func(at int) bool {
+		return r.view.fresh[at]&^r.view.failing[at]&metricsPage != 0 ||
+			r.view.known[at].sample == nil && r.view.failing[at]&metricsPage == 0
+	})
 }
 
 // freshenBy reports whether a candidate has a fresh answer of a source.
 func (r *profileRun) freshenBy(source uint64) bool {
-	left := r.keepIf(func(at int) bool { return r.view.fresh[at]&^r.view.failing[at]&source != 0 })
+	return r.keepFresh(source, func(at int) bool { return r.view.fresh[at]&^r.view.failing[at]&source != 0 })
+}
+
+// keepFresh keeps the best candidates, or if there are none those with a fresh answer of a source, or if there are none
+// of these either all, and returns false.
+func (r *profileRun) keepFresh(source uint64, best func(at int) bool) bool {
+	left := r.keepIf(best)
 	if left == 0 {
 		left = r.keepIf(func(at int) bool { return r.view.fresh[at]&source != 0 })
 	}

@@ -199,10 +199,12 @@ type Profile struct {
 	shown   uint64                // those of filters, too
 	matches bool                  // scorers read what endpoints hold of prompts
 	read    []int                 // slots of the numbers that filters and scorers read
-	reads   messages.List[string] // their attributes
+	reads   messages.List[string] // their attributes, and the terms of scores
+
+	explained []explained
 }
 
-// note notes which numbers the plugins of a profile read.
+// note notes which numbers the plugins of a profile read, and of which terms scores come.
 func (p *Profile) note(layout *attributes.Layout) {
 	p.read = nil
 	step := func(s *Step) {
@@ -222,7 +224,20 @@ func (p *Profile) note(layout *attributes.Layout) {
 	for _, slot := range p.read {
 		names = append(names, layout.Of(attributes.Number)[slot].Name)
 	}
+	p.explained = nil
+	for i := range p.Scorers {
+		if x, ok := p.Scorers[i].Scorer.(Explained); ok {
+			terms := x.Terms()
+			names, p.explained = append(names, terms...), append(p.explained, explained{x, len(terms)})
+		}
+	}
 	p.reads = messages.TakeList(names)
+}
+
+// explained is a scorer and the number of its terms.
+type explained struct {
+	Explained
+	count int
 }
 
 // Step is what the plugins of a profile have in common.

@@ -296,7 +296,7 @@ func (r *profileRun) score(p *Profile, mem *record) {
 	clear(r.totals)
 	r.in.candidates = Candidates{r.view.all, r.place}
 	all := (len(p.Scorers) + 1) * len(r.view.all)
-	slab := make([]float32, all+2*len(p.read)) // one allocation for all numbers of the record
+	slab := make([]float32, all+2*p.reads.Len()) // one allocation for all numbers of the record
 	r.values = slab[all:]
 	runs := list(mem.scorers[:], len(p.Scorers))
 	for i := range p.Scorers {

@@ -176,7 +176,7 @@ func (s *Scheduler) profiles(
 		mem, why, detail := s.run.profile(s.course.request, of, next.Optional, now)
 		rec := &mem.run[0]
 		if why == messages.NoReason {
-			s.view.show(rec, of, s.run.values, now)
+			s.view.show(rec, of, s.course.request, s.run.values, now)
 		} else {
 			rec.Failed = why.String() + ": " + detail
 		}
@@ -310,7 +310,7 @@ func (s *Scheduler) note(run *messages.ProfileRun, now time.Time) {
 	}
 	run.Ranked = messages.TakeList(ranked)
 	of := s.probes[s.final.Primary].of
-	s.view.show(run, of, make([]float32, 2*len(of.read)), now)
+	s.view.show(run, of, s.course.request, make([]float32, 2*of.reads.Len()), now)
 }
 
 // Scores returns what the run that serves gave its candidates in the last Run, which did not refuse the request; d is

@@ -57,7 +57,7 @@ func (s *Scheduler) shadow(
 		rec.Failed = why.String() + ": " + detail
 		return rec, why
 	}
-	s.view.show(&rec, of, s.run.values, now)
+	s.view.show(&rec, of, req, s.run.values, now)
 	return rec, why
 }
 

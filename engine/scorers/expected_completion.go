@@ -19,7 +19,8 @@ import (
 // pay that come to the server after this request while it computes: as many as came of late. The last one is what
 // requests in one batch cost one another. All is counted in Signalbox, without metrics pages: what a token of a prompt
 // and a request in flight take is learned from first tokens, and a server that has not shown it has the mean of the
-// others. The score is 1 / (1 + cost).
+// others. The score is 1 / (1 + cost). signalbox explain shows the terms of the pick and of the runner-up in seconds,
+// and /debug/endpoints what was learned of each server, and from how many first tokens.
 type ExpectedCompletion struct {
 	// TokensPerSecond is how many tokens of prompts a server computes in a second, until first tokens have shown it of
 	// one of them.
@@ -74,14 +75,36 @@ func (s *ExpectedCompletion) Score(in *schedule.Input, scores []float32) {
 	rates, inflight := in.Numbers(s.rate), in.Numbers(s.inflight)
 	mean := s.mean(rates, len(scores))
 	for i := range scores {
-		rate, wait := rates.At(i), max(waits.At(i), 0)
+		rate, wait := rates.At(i), waits.At(i)
 		if !(rate > 0) {
 			rate, wait = mean, wait*window.FirstRate/mean
 		}
-		miss := max(prompt-max(blocks.At(i), 0)*blockTokens, 1) / rate
-		later := max(requests.At(i), 0) * miss * (wait + miss/2)
-		cost := wait + miss*(1+s.OwnWeight) + s.LaterWeight*later + s.SecondsPerRequest*max(inflight.At(i), 0)
-		scores[i] = float32(1 / (1 + cost))
+		own, later, batch := s.terms(wait, missing(prompt, blocks.At(i))/rate, requests.At(i), inflight.At(i))
+		scores[i] = float32(1 / (1 + max(wait, 0) + own + later + batch))
+	}
+}
+
+// missing returns how many tokens of a prompt are to be computed where so many lead blocks of it are held.
+func missing(prompt, blocks float64) float64 { return max(prompt-max(blocks, 0)*blockTokens, 1) }
+
+// terms returns what beside the wait a request costs where computing what is missing takes so long.
+func (s *ExpectedCompletion) terms(wait, miss, requests, inflight float64) (own, later, batch float64) {
+	return miss * (1 + s.OwnWeight), s.LaterWeight * max(requests, 0) * miss * (max(wait, 0) + miss/2),
+		s.SecondsPerRequest * max(inflight, 0)
+}
+
+// Terms returns the terms of the cost.
+func (s *ExpectedCompletion) Terms() []string {
+	return []string{"seconds of wait", "seconds of prompt", "seconds of later requests", "seconds of batch"}
+}
+
+// Explain sets them. Those of an endpoint that has not shown how fast it computes are unknown.
+func (s *ExpectedCompletion) Explain(of schedule.Shown, terms []float32) {
+	rate, wait := of.Number(s.rate), of.Number(s.wait)
+	miss := missing(float64(of.Request.PromptTokens()), of.Number(s.blocks)) / rate
+	own, later, batch := s.terms(wait, miss, of.Number(s.requests), of.Number(s.inflight))
+	for i, seconds := range [...]float64{wait, own, later, batch} {
+		terms[i] = float32(seconds)
 	}
 }
 

@@ -2,6 +2,7 @@ package scorers
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -64,6 +65,31 @@ func TestExpectedCompletion(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The terms of a cost come to what the score has.
+func TestTermsComeToTheCost(t *testing.T) {
+	s := ExpectedCompletion{TokensPerSecond: 1, OwnWeight: 1, LaterWeight: 2, SecondsPerRequest: .25}
+	asked := &messages.Request{Model: "m", PromptTokens: 1024, Blocks: messages.ListOf(make([]uint64, 16)...)}
+	known := scheduletest.Endpoint{Inflight: 1, InflightTokens: 2048, PromptRate: 1024, PrefixBlocks: 8, Turn: time.Second}
+	unknown := known
+	unknown.PromptRate, unknown.PrefixBlocks = 0, 0
+	decided := scheduletest.Decide(t, &s, asked, known, unknown)
+	names, values := decided.Reads.Append(nil), decided.Values.Append(nil)
+	n := len(names)
+	if got := names[n-4:]; !slices.Equal(got, s.Terms()) || len(values) != 2*n {
+		t.Fatalf("%v, and %d values, want the terms last, twice", names, len(values))
+	}
+	sum := 0.
+	for _, seconds := range values[n-4 : n] {
+		sum += float64(seconds)
+	}
+	if cost := 1/float64(decided.Totals.At(int(decided.Ranked.At(0)))) - 1; math.Abs(sum-cost) > 1e-3 || sum < 3 {
+		t.Errorf("the terms %v come to %v, want the cost of %v", values[n-4:n], sum, cost)
+	}
+	if miss := values[2*n-3]; miss == miss && !math.IsInf(float64(miss), 0) {
+		t.Errorf("of an endpoint that has shown nothing the prompt takes %v s, want it unknown", miss)
 	}
 }
 

@@ -7,7 +7,7 @@ import "time"
 type fit struct {
 	tokens2, both, requests2       float64 // sums of products
 	tokensSeconds, requestsSeconds float64
-	count                          int
+	count                          float64
 	last                           time.Time
 }
 
@@ -21,7 +21,7 @@ func (f *fit) add(now time.Time, tokens, requests, seconds float64) {
 	f.requests2 = f.requests2*left + requests*requests
 	f.tokensSeconds = f.tokensSeconds*left + tokens*seconds
 	f.requestsSeconds = f.requestsSeconds*left + requests*seconds
-	f.count++
+	f.count = f.count*left + 1
 	f.last = now
 }
 

@@ -32,6 +32,7 @@ type Pace struct {
 	// prompts may be cached.
 	Marginal int // 0 = unknown
 	Turn     time.Duration
+	Count    int // first tokens that say so; of older ones a part counts
 }
 
 // pace learns a Pace.
@@ -67,6 +68,7 @@ func (p *pace) learned(now time.Time) Pace {
 	if p.fit.count > 0 {
 		token, turn := p.fit.solve(1 / cmp.Or(p.best.most(now), FirstRate))
 		known.Marginal, known.Turn = int(1/token), time.Duration(turn*float64(time.Second))
+		known.Count = int(math.Round(p.fit.count))
 	}
 	return known
 }

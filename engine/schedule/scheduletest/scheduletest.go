@@ -54,6 +54,21 @@ func Show(t *testing.T, plugin any, req *messages.Request, look func(*schedule.I
 	}
 }
 
+// Decide returns what is noted of a pick by a scorer alone.
+func Decide(t *testing.T, s schedule.Scorer, req *messages.Request, all ...Endpoint) messages.ProfileRun {
+	t.Helper()
+	layout, slots := bind(t, s)
+	plan := schedule.NewPlan([]schedule.Profile{{
+		Scorers: []schedule.ScorerStep{{Step: schedule.Step{Reads: slots}, Scorer: s, Weight: 1}},
+		Picker:  schedule.PickerStep{Picker: first{}},
+	}}, layout, once{}, time.Second)
+	out := run(plan, req, all)
+	if out.Reason != messages.NoReason {
+		t.Fatalf("%v: %s", out.Reason, out.Detail)
+	}
+	return out.Decision.Profiles.At(0)
+}
+
 // Saturation returns how full a detector finds these endpoints.
 func Saturation(t *testing.T, d schedule.Detector, all ...Endpoint) (full float64) {
 	t.Helper()
