@@ -132,9 +132,9 @@ func (c *Cycle) Receive(ctx runtime.Context[messages.CycleMsg], m messages.Cycle
 	case messages.Dispatched:
 		c.onDispatched(ctx, m)
 	case messages.Rejected:
-		c.refuse(ctx, messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
+		c.onTurnedAway(ctx, messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
 	case messages.Evicted:
-		c.refuse(ctx, messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
+		c.onTurnedAway(ctx, messages.PickFailed{Reason: m.Reason, RetryAfter: m.RetryAfter})
 	case messages.Revoked:
 		c.onRevoked(ctx, m)
 	case messages.ResponseStarted:

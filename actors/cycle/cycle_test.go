@@ -56,19 +56,20 @@ func TestEveryRefusalAnswersOnceAndHoldsNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		tell messages.CycleMsg
 		want messages.PickFailed
+		back int // places that are given back
 	}{
 		"rejected": {
 			messages.Rejected{Reason: messages.NoCapacity, RetryAfter: 2},
-			messages.PickFailed{Reason: messages.NoCapacity, RetryAfter: 2},
+			messages.PickFailed{Reason: messages.NoCapacity, RetryAfter: 2}, 0,
 		},
 		"evicted": {
 			messages.Evicted{Reason: messages.TTLExpired, RetryAfter: 3},
-			messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: 3},
+			messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: 3}, 0,
 		},
 		"revoked before the pick": {
 			messages.Revoked{Reason: messages.NoCapacity, RetryAfter: 4}, messages.PickFailed{
 				Reason: messages.NoCapacity, RetryAfter: 4,
-			},
+			}, 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,11 +77,9 @@ func TestEveryRefusalAnswersOnceAndHoldsNothing(t *testing.T) {
 			s.cycle.Tell(c.tell)
 			s.stream.Got(c.want)
 			s.prefix.Got()
-			if r := s.over(c.want.Reason); r.Events.Len() != 5 {
-				t.Errorf(
-					"%d events, want 5: arrival, a place asked for, the end, the answer told, the place given back",
-					r.Events.Len(),
-				)
+			if r := s.over(c.want.Reason); r.Events.Len() != 4+c.back {
+				t.Errorf("%d events, want arrival, a place asked for, the end, the answer told, and %d places given back",
+					r.Events.Len(), c.back)
 			}
 			if s.metric("llm_d_epp_request_error_total") != 1 || s.metric("llm_d_epp_request_running") != 0 {
 				t.Error("the refusal is not counted, or still runs")

@@ -56,8 +56,8 @@ var plays = map[string]func(*walk){
 	"Dispatched":                tells(messages.Dispatched{}),
 	"Dispatched/slow":           onSlowPick,
 	"Dispatched/empty-pool":     onEmptyPool,
-	"Rejected":                  tells(messages.Rejected{Reason: messages.NoCapacity}),
-	"Evicted":                   tells(messages.Evicted{Reason: messages.TTLExpired}),
+	"Rejected":                  turnsAway(messages.Rejected{Reason: messages.NoCapacity}),
+	"Evicted":                   turnsAway(messages.Evicted{Reason: messages.TTLExpired}),
 	"Revoked":                   tells(messages.Revoked{Reason: messages.NoCapacity}),
 	"ResponseStarted":           tells(messages.ResponseStarted{Status: 200}),
 	"ResponseStarted/bypasses":  tells(messages.ResponseStarted{Status: 200, Bypasses: true}),
@@ -87,6 +87,15 @@ var plays = map[string]func(*walk){
 	"a-minute":                 func(w *walk) { w.cycle.Advance(time.Minute) },
 	"a-day":                    func(w *walk) { w.cycle.Advance(25 * time.Hour) },
 	"stopped":                  func(w *walk) { w.cycle.Stop() },
+}
+
+// turnsAway sends a message by which capacity takes the place in the line back.
+func turnsAway(m messages.CycleMsg) func(*walk) {
+	return func(w *walk) {
+		w.count()
+		w.placesBack = w.places
+		tells(m)(w)
+	}
 }
 
 func tells(m messages.CycleMsg) func(*walk) { return func(w *walk) { w.cycle.Tell(m) } }

@@ -202,6 +202,15 @@ func (c *Cycle) waitForRoom(ctx runtime.Context[messages.CycleMsg], a chance, ou
 	}
 }
 
+// onTurnedAway refuses a request that the line does not have any more, which need not hear of it.
+func (c *Cycle) onTurnedAway(ctx runtime.Context[messages.CycleMsg], why messages.PickFailed) {
+	if c.held.wait {
+		c.held.wait = false
+		c.chargeTurn(false)
+	}
+	c.refuse(ctx, why)
+}
+
 // leaveLine tells capacity that the request waits no more.
 func (c *Cycle) leaveLine(ctx runtime.Context[messages.CycleMsg]) {
 	if c.held.wait {

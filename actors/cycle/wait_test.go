@@ -208,16 +208,17 @@ func TestWaitForRoomEnds(t *testing.T) {
 		end  func(*scene)
 		want messages.Reason
 		tell messages.StreamMsg // nil = nothing
+		away bool               // capacity knows
 	}{
 		"with its time": {func(s *scene) { s.cycle.Advance(turnLimit) }, messages.TTLExpired,
-			messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: 3 * time.Second}},
-		"with its client": {func(s *scene) { s.cycle.Tell(messages.StreamGone{}) }, messages.ClientGone, nil},
+			messages.PickFailed{Reason: messages.TTLExpired, RetryAfter: 3 * time.Second}, false},
+		"with its client": {func(s *scene) { s.cycle.Tell(messages.StreamGone{}) }, messages.ClientGone, nil, false},
 		"displaced": {func(s *scene) {
 			s.cycle.Tell(messages.Evicted{Reason: messages.Displaced, RetryAfter: time.Second})
-		}, messages.Displaced, messages.PickFailed{Reason: messages.Displaced, RetryAfter: time.Second}},
+		}, messages.Displaced, messages.PickFailed{Reason: messages.Displaced, RetryAfter: time.Second}, true},
 		"without a place": {func(s *scene) {
 			s.cycle.Tell(messages.Rejected{Reason: messages.NoCapacity, RetryAfter: time.Second})
-		}, messages.NoCapacity, messages.PickFailed{Reason: messages.NoCapacity, RetryAfter: time.Second}},
+		}, messages.NoCapacity, messages.PickFailed{Reason: messages.NoCapacity, RetryAfter: time.Second}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, release := queuedUp(t)
@@ -227,7 +228,11 @@ func TestWaitForRoomEnds(t *testing.T) {
 			} else {
 				s.stream.Got()
 			}
-			s.capacity.Got(messages.WaitEnded{Request: 7})
+			if c.away {
+				s.capacity.Got()
+			} else {
+				s.capacity.Got(messages.WaitEnded{Request: 7})
+			}
 			release()
 			s.over(c.want)
 		})
