@@ -22,7 +22,7 @@ const (
 
 // firstEntryFor is how long a request waits for its first intermediate entry at least, however short the limit is: the
 // end of one whose proxy sends them is told by their absence.
-const firstEntryFor = 20 * time.Second
+const firstEntryFor = 8 * time.Second
 
 // lingersFor is how long a request lingers: longer than the interval of intermediate entries in the shipped files.
 const lingersFor = 10 * time.Second

@@ -72,6 +72,20 @@ func TestRequestWithoutRoomIsToWait(t *testing.T) {
 	}
 }
 
+// A request that filters leave nothing to is not to wait, though the one before was.
+func TestWantOfRoomIsOfTheLastRun(t *testing.T) {
+	s, kept := newScene(t, 1), true
+	s.filter("only", func(_ *schedule.Input, keep []bool) { keep[0] = kept })
+	s.guarded()
+	if out := s.run(); !out.Full {
+		t.Fatalf("outcome %+v, want one for want of room", out)
+	}
+	kept = false
+	if out := s.run(); out.Full || out.Reason == messages.NoReason {
+		t.Errorf("outcome %+v, want a refusal that is not for want of room", out)
+	}
+}
+
 // What would do if it had room is what filters keep, and nothing in an empty pool.
 func TestLackingIsWhatFiltersKeep(t *testing.T) {
 	s := newScene(t, 3)

@@ -84,7 +84,7 @@ type StageEndpoint struct {
 // Run runs the profiles of a plan for one request over the endpoints of a snapshot.
 func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time) Outcome {
 	began := s.tools.Clock.Nanos()
-	s.run.observer, s.run.full = p.observer, false
+	s.run.observer = p.observer
 	if p.Gated() {
 		s.run.gate = &p.points.gate
 		if s.tools.Ceilings != nil {

@@ -147,8 +147,7 @@ var gate = map[string]contract{
 		file: "engine/flow/charge.go", was: "f.account.Served = e.before", is: "_ = f",
 	}, "engine/flow", "TestReturnedRequestKeepsItsTurn"},
 	"what the gate said counts for the next request": {fault{
-		file: "engine/schedule/scheduler.go", was: "s.run.observer, s.run.full = p.observer, false",
-		is: "s.run.observer = p.observer",
+		file: "engine/schedule/run.go", was: "r.full, r.roomy = false, nil", is: "r.roomy = nil",
 	}, "engine/schedule", "Test"},
 	"an optional run is left out for want of room": {fault{
 		file: "engine/schedule/scheduler.go", was: "if !next.Optional || s.run.full {", is: "if !next.Optional {",
