@@ -23,7 +23,7 @@ type Limits struct {
 	Pick         time.Duration // for the pick, including the time of RequestArrived in the inbox
 	FirstToken   time.Duration // from the pick to the first byte of the response's body; longer is a failure
 	ResponseIdle time.Duration // between two signs of life of the response
-	Logged       time.Duration // from the end of the stream to the access log's entry
+	Logged       time.Duration // from the end of the stream to the access log's first entry
 }
 
 // Deps holds what the cycles of one loop work with.

@@ -171,7 +171,7 @@ func TestCrashBeforeTheFirstMessageTellsNothing(t *testing.T) {
 // after the limit, and its true end counts.
 func TestResponseLongerThanTheLimit(t *testing.T) {
 	s := newScene(t)
-	s.logged = 3 * time.Second
+	s.logged = 8 * time.Second
 	s.play()
 	s.ready(24 * time.Hour)
 	s.arrive()

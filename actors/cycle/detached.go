@@ -20,10 +20,6 @@ const (
 	doubtedFor    = 8 * time.Second
 )
 
-// firstEntryFor is how long a request waits for its first intermediate entry at least, however short the limit is: the
-// end of one whose proxy sends them is told by their absence.
-const firstEntryFor = 8 * time.Second
-
 // lingersFor is how long a request lingers: longer than the interval of intermediate entries in the shipped files.
 const lingersFor = 10 * time.Second
 
@@ -40,7 +36,7 @@ func (c *Cycle) detach(ctx runtime.Context[messages.CycleMsg]) {
 	c.enter(detached)
 	c.endOffer(ctx, true)
 	c.rec.Bypassed = true
-	wait := c.unheard()
+	wait := c.deps.Limits.Logged
 	if c.rec.Status == 0 {
 		wait = min(wait, logGrace)
 	}
@@ -50,9 +46,6 @@ func (c *Cycle) detach(ctx runtime.Context[messages.CycleMsg]) {
 		c.expect(ctx) // the doubt may concern the log on which the stream relied
 	}
 }
-
-// unheard returns how long the request waits for an entry before it is known in which interval they come.
-func (c *Cycle) unheard() time.Duration { return max(c.deps.Limits.Logged, firstEntryFor) }
 
 // attach takes back a detached request whose response is visible after all: its stream tells its progress and its end.
 func (c *Cycle) attach() {
@@ -106,7 +99,7 @@ func (c *Cycle) onResponseOngoing(ctx runtime.Context[messages.CycleMsg], m mess
 		c.resume(ctx)
 	case detached:
 	}
-	now, wait := ctx.Now(), c.unheard()
+	now, wait := ctx.Now(), c.deps.Limits.Logged
 	if !c.log.last.IsZero() {
 		c.log.every = max(c.log.every, now.Sub(c.log.last))
 		wait = max(missedEntries*c.log.every, missedFor)

@@ -258,7 +258,7 @@ func (o *limitOptions) register(f *pflag.FlagSet) {
 			"other first tokens meanwhile; 0 is none",
 	)
 	f.DurationVar(&o.logTimeout, "access-log-timeout", 15*time.Minute,
-		"time for a request's first access log entry once its stream has ended, 20s or more; one whose entries stop "+
+		"time for a request's first access log entry once its stream has ended, 8s or more; one whose entries stop "+
 			"coming is lost however long it is; 0 is none")
 }
 
@@ -295,6 +295,10 @@ func (o *limitOptions) warnings() (all []string) {
 
 // envoyPatience is message_timeout in the files of deploy/envoy.
 const envoyPatience = 10 * time.Second
+
+// firstEntryFor is how long a first entry of the access log is waited for at least, however short the limit is: the
+// shipped Envoy files send it after five seconds, and what has begun to send them is told by their absence.
+const firstEntryFor = 8 * time.Second
 
 // timeLimit returns how long something may take by a flag: 24 hours for 0, which means no limit, and at most that.
 func timeLimit(d time.Duration) time.Duration {

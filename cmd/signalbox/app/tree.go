@@ -147,7 +147,7 @@ func (t *tree) values(cfg *loaded) signalbox.Config {
 		Limits: cycle.Limits{
 			Queue: timeLimit(o.queueTimeout), Pick: timeLimit(o.pickTimeout), FirstToken: timeLimit(o.firstToken),
 			ResponseIdle: timeLimit(o.idleTimeout),
-			Logged:       timeLimit(o.logTimeout),
+			Logged:       max(timeLimit(o.logTimeout), firstEntryFor),
 		},
 		Scraper: scraper.Config{Scraping: o.scraping(cfg.Config)},
 		Outlier: outlier.Config{
