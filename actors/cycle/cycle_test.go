@@ -78,7 +78,7 @@ func TestEveryRefusalAnswersOnceAndHoldsNothing(t *testing.T) {
 			s.stream.Got(c.want)
 			s.prefix.Got()
 			if r := s.over(c.want.Reason); r.Events.Len() != 4+c.back {
-				t.Errorf("%d events, want arrival, a place asked for, the end, the answer told, and %d places given back",
+				t.Errorf("%d events, want arrival, a place asked for, the end, the answer told, %d places given back",
 					r.Events.Len(), c.back)
 			}
 			if s.metric("llm_d_epp_request_error_total") != 1 || s.metric("llm_d_epp_request_running") != 0 {

@@ -234,12 +234,6 @@ func (p *Profile) note(layout *attributes.Layout) {
 	p.reads = messages.TakeList(names)
 }
 
-// explained is a scorer and the number of its terms.
-type explained struct {
-	Explained
-	count int
-}
-
 // Step is what the plugins of a profile have in common.
 type Step struct {
 	Type  string // as in the configuration

@@ -242,25 +242,6 @@ type Scorer interface {
 	Score(in *Input, scores []float32)
 }
 
-// Explained is a scorer whose score comes of terms. They are noted of the pick and of the runner-up.
-type Explained interface {
-	Terms() []string // what each is, with its unit; always the same
-	// Explain sets the terms of an endpoint; NaN = unknown.
-	Explain(of Shown, terms []float32)
-}
-
-// Shown is an endpoint as a run for a request saw it.
-type Shown struct {
-	Request Request
-	view    *view
-	at      int
-}
-
-// Number returns the value of an attribute that the plugin has declared; NaN = unknown.
-func (s Shown) Number(of attributes.NumberSlot) float64 {
-	return s.view.numbers.columns[of.Index()][s.at]
-}
-
 // Picker orders the candidates.
 type Picker interface {
 	// Pick appends the indexes of the picked candidates to ranked, best first, and returns it. totals[i] is the

@@ -447,28 +447,6 @@ func known(bound int) float64 {
 	return math.NaN()
 }
 
-// show notes in a profile run what its plugins read of the pick and of the runner-up, and the terms of their scores.
-// values has room for both.
-func (v *view) show(run *messages.ProfileRun, p *Profile, of *messages.Request, values []float32, now time.Time) {
-	run.Ages = [2]time.Duration{-1, -1}
-	n := 0
-	for i, at := range [2]int{int(run.Ranked.At(0)), run.Runner} {
-		if at < 0 {
-			continue
-		}
-		for _, slot := range p.read {
-			values[n] = float32(v.numbers.columns[slot][at])
-			n++
-		}
-		for _, x := range p.explained {
-			x.Explain(Shown{Request{of}, v, at}, values[n:n+x.count])
-			n += x.count
-		}
-		run.Ages[i] = v.age(at, p, now)
-	}
-	run.Reads, run.Values = p.reads, messages.TakeList(values[:n])
-}
-
 // number returns a column of the view, as long as the view.
 func (v *view) number(slot int) []float64 { return v.numbers.columns[slot][:len(v.all)] }
 

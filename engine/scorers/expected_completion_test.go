@@ -72,7 +72,9 @@ func TestExpectedCompletion(t *testing.T) {
 func TestTermsComeToTheCost(t *testing.T) {
 	s := ExpectedCompletion{TokensPerSecond: 1, OwnWeight: 1, LaterWeight: 2, SecondsPerRequest: .25}
 	asked := &messages.Request{Model: "m", PromptTokens: 1024, Blocks: messages.ListOf(make([]uint64, 16)...)}
-	known := scheduletest.Endpoint{Inflight: 1, InflightTokens: 2048, PromptRate: 1024, PrefixBlocks: 8, Turn: time.Second}
+	known := scheduletest.Endpoint{
+		Inflight: 1, InflightTokens: 2048, PromptRate: 1024, PrefixBlocks: 8, Turn: time.Second,
+	}
 	unknown := known
 	unknown.PromptRate, unknown.PrefixBlocks = 0, 0
 	decided := scheduletest.Decide(t, &s, asked, known, unknown)
