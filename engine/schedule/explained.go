@@ -11,18 +11,18 @@ import (
 type Explained interface {
 	Terms() []string // what each is, with its unit; always the same
 	// Explain sets the terms of an endpoint; NaN = unknown.
-	Explain(of Shown, terms []float32)
+	Explain(of Scored, terms []float32)
 }
 
-// Shown is an endpoint as a run for a request saw it.
-type Shown struct {
+// Scored is an endpoint as a run for a request saw it.
+type Scored struct {
 	Request Request
 	view    *view
 	at      int
 }
 
 // Number returns the value of an attribute that the plugin has declared; NaN = unknown.
-func (s Shown) Number(of attributes.NumberSlot) float64 {
+func (s Scored) Number(of attributes.NumberSlot) float64 {
 	return s.view.numbers.columns[of.Index()][s.at]
 }
 
@@ -46,7 +46,7 @@ func (v *view) show(run *messages.ProfileRun, p *Profile, of *messages.Request, 
 			n++
 		}
 		for _, x := range p.explained {
-			x.Explain(Shown{Request{of}, v, at}, values[n:n+x.count])
+			x.Explain(Scored{Request{of}, v, at}, values[n:n+x.count])
 			n += x.count
 		}
 		run.Ages[i] = v.age(at, p, now)

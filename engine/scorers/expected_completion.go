@@ -99,7 +99,7 @@ func (s *ExpectedCompletion) Terms() []string {
 }
 
 // Explain sets them. Those of an endpoint that has not shown how fast it computes are unknown.
-func (s *ExpectedCompletion) Explain(of schedule.Shown, terms []float32) {
+func (s *ExpectedCompletion) Explain(of schedule.Scored, terms []float32) {
 	rate, wait := of.Number(s.rate), of.Number(s.wait)
 	miss := missing(float64(of.Request.PromptTokens()), of.Number(s.blocks)) / rate
 	own, later, batch := s.terms(wait, miss, of.Number(s.requests), of.Number(s.inflight))
