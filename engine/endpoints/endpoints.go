@@ -240,6 +240,9 @@ func (e *Endpoint) Pace() learned.Pace {
 
 // Wait returns how many seconds the endpoint is likely to take before the prompt of one more request, at a load.
 func (e *Endpoint) Wait(c Counters, now time.Time) float64 {
+	if c.Inflight+c.Held == 0 {
+		return 0
+	}
 	turns := float64(c.Inflight+c.Held) * time.Duration(e.window.turn.Load()).Seconds()
 	return turns + float64(e.Ahead(now)+c.HeldTokens)/float64(cmp.Or(e.MarginalRate(), learned.FirstRate))
 }

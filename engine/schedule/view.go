@@ -419,22 +419,19 @@ func (v *view) countWindows() {
 
 // countPrompts writes the columns of what endpoints have to compute, and how fast they do.
 func (v *view) countPrompts(now time.Time) {
-	for _, slot := range v.fills.prompts.wait {
-		column := v.numbers.columns[slot]
-		for i, e := range v.sources[:len(v.all)] {
-			column[i] = e.Wait(v.load[i], now)
-		}
+	f := &v.fills.prompts
+	if len(f.wait)+len(f.rate)+len(f.requests) == 0 {
+		return
 	}
-	for _, slot := range v.fills.prompts.rate {
-		column := v.numbers.columns[slot]
-		for i, e := range v.sources[:len(v.all)] {
-			column[i] = known(e.MarginalRate())
+	for i, e := range v.sources[:len(v.all)] {
+		for _, slot := range f.wait {
+			v.numbers.columns[slot][i] = e.Wait(v.load[i], now)
 		}
-	}
-	for _, slot := range v.fills.prompts.requests {
-		column := v.numbers.columns[slot]
-		for i, e := range v.sources[:len(v.all)] {
-			column[i] = e.Arrivals(now)
+		for _, slot := range f.rate {
+			v.numbers.columns[slot][i] = known(e.MarginalRate())
+		}
+		for _, slot := range f.requests {
+			v.numbers.columns[slot][i] = e.Arrivals(now)
 		}
 	}
 }
