@@ -21,6 +21,9 @@ var (
 		attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage, attributes.KVBlockTokens,
 		attributes.KVBlocks,
 	}
+	// loads are worked out here of what servers have to do: of whoever reads them, a server whose page tells nothing of
+	// that is no sound one.
+	loads    = []attributes.Attribute{attributes.QueuedRequests, attributes.PromptWait}
 	adapters = []attributes.Attribute{
 		attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs, attributes.ResidentLoRAs,
 		attributes.HostLoRAs, attributes.PinnedLoRAs, attributes.BaseModels,
@@ -52,7 +55,7 @@ func pagesOf(cfg *config.Config, want []attributes.Attribute) modelserver.Pages 
 		Further: further, Attributes: want, Metrics: pageOf(cfg.Metrics), Models: pageOf(cfg.Models),
 		EngineLabels: cfg.EngineLabelKeys,
 		Extract:      extractions(cfg.Extractions, ""), Engines: engines(cfg.Engines), Engine: cfg.DefaultEngine,
-		LoadOptional: !cfg.Plan.Layout().Reads(append([]attributes.Attribute{attributes.QueuedRequests}, load...)...),
+		LoadOptional: !cfg.Plan.Layout().Reads(append(loads, load...)...),
 	}
 }
 
