@@ -139,17 +139,23 @@ func TestThePreviousConfigurationIsBroughtBackOnce(t *testing.T) {
 	}
 }
 
+// reloaded returns a configuration that is the second of its file, and the file.
+func reloaded(t *testing.T) (file string, f *inForce, end func()) {
+	t.Helper()
+	file = configFile(t, pickingBy("a"))
+	tr, end := quietTree(t, io.Discard, "--config-file", file)
+	rewrite(t, file, pickingBy("b"))
+	if err := tr.configuration.reload(); err != nil {
+		t.Fatal(err)
+	}
+	return file, tr.configuration, end
+}
+
 // TestOnlyAGoodReadEndsAProblem brings another configuration into force while the file is bad: the next start would
 // still fail.
 func TestOnlyAGoodReadEndsAProblem(t *testing.T) {
-	file := configFile(t, pickingBy("a"))
-	tr, end := quietTree(t, io.Discard, "--config-file", file)
+	file, f, end := reloaded(t)
 	defer end()
-	f := tr.configuration
-	rewrite(t, file, pickingBy("b"))
-	if err := f.reload(); err != nil {
-		t.Fatal(err)
-	}
 	rewrite(t, file, badConfiguration)
 	_ = f.reload() // which has its own test
 	for _, step := range []struct {
@@ -180,14 +186,8 @@ func TestOnlyAGoodReadEndsAProblem(t *testing.T) {
 
 // A configuration from before that cannot be built any more is no problem of the file.
 func TestAFailedRestoreIsNoProblemOfTheFile(t *testing.T) {
-	file := configFile(t, pickingBy("a"))
-	tr, end := quietTree(t, io.Discard, "--config-file", file)
+	_, f, end := reloaded(t)
 	defer end()
-	f := tr.configuration
-	rewrite(t, file, pickingBy("b"))
-	if err := f.reload(); err != nil {
-		t.Fatal(err)
-	}
 	f.previous.source.text = []byte(badConfiguration)
 	if err := f.restore(); err == nil || f.view().Number != 2 {
 		t.Errorf("a restore of what is bad by now: %v, number %d; want an error, number 2", err, f.view().Number)

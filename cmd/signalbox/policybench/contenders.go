@@ -25,12 +25,6 @@ schedulingProfiles:
 	{pluginRef: prefix-cache-scorer, weight: 3}]
 `
 
-const expectedCompletion = `apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-- {type: expected-completion}
-`
-
 // sticky returns the reference's sticky guide for servers that compute so many tokens of prompts a second.
 func sticky(rate float64) string {
 	return fmt.Sprintf(`apiVersion: llm-d.ai/v1alpha1
@@ -73,8 +67,7 @@ func Contenders(rate float64) []Contender {
 		{Name: "oracle-lmetric", rule: knows(trueProduct)},
 	}
 	return append(all, slices.Concat(
-		both("without-file", ""), both("expected-completion", expectedCompletion),
-		both("3:2:2", threeTwoTwo), both("sticky", sticky(rate)),
+		both("without-file", ""), both("3:2:2", threeTwoTwo), both("sticky", sticky(rate)),
 		both("sticky-4x", sticky(4*rate))[:1], both("sticky-quarter", sticky(rate/4))[:1],
 	)...)
 }
