@@ -25,7 +25,7 @@ type FirstTokenTimed struct {
 	Took     time.Duration // from the pick to the token, above 0
 	Prompt   int           // tokens that the endpoint had to compute, estimated; 0 = unknown
 	Ahead    int           // tokens of other prompts that it had to compute before, estimated
-	Before   int           // requests whose first tokens were awaited there at the pick
+	Before   int           // requests that the endpoint had in flight at the pick
 }
 
 // ServiceEnded says that a request has ended at an endpoint without a first token that was seen.

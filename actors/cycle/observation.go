@@ -29,7 +29,7 @@ type observation struct {
 type service struct {
 	cached int32 // tokens of the prompt that chosen was taken to hold at the pick; -1 = no index was asked
 	ahead  int32 // tokens of other prompts that it had to compute then
-	before int32 // requests whose first tokens were awaited there
+	before int32 // requests that it had in flight then
 	due    bool  // the window actor is to be told
 	begun  bool  // the first token has come
 }

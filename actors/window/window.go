@@ -153,7 +153,7 @@ func (a *Window) endpoint(ctx runtime.Context[messages.WindowMsg], id messages.E
 	}
 	room, learned := e.Window()
 	inForce := window.Limits{Requests: room.Requests, Tokens: room.Tokens, Found: room.Found}
-	inForce.Pace.Rate = room.Rate
+	inForce.Pace = e.Pace()
 	if !learned && room.Requests > 0 { // what it works on already is no less than it takes
 		inForce.Requests = max(endpoints.FirstWindow, e.Inflight())
 	}

@@ -40,8 +40,8 @@ type EndpointView struct {
 
 // PaceView is how soon an endpoint gives first tokens, as they have shown.
 type PaceView struct {
-	TokensPerSecond   int     `json:"tokens_per_second"`   // in how many further tokens of a prompt it spends a second
-	SecondsPerRequest float64 `json:"seconds_per_request"` // that each in flight keeps others from their first tokens
+	TokensPerSecond   int     `json:"tokens_per_second"`   // so many of prompts delay a first token by a second
+	SecondsPerRequest float64 `json:"seconds_per_request"` // by which each in flight delays others' first tokens
 	FirstTokens       int     `json:"first_tokens"`        // that say so; of older ones a part counts
 }
 
@@ -126,7 +126,7 @@ func Views(s *endpoints.Snapshot, now time.Time, threshold time.Duration) []Endp
 			v.Prefix = &PrefixView{found.PredictedTokens, found.ReportedTokens, found.LostBlocks, found.Drifts}
 		}
 		if p := e.Pace(); p.Count > 0 {
-			v.Pace = &PaceView{p.Marginal, p.Turn.Seconds(), p.Count}
+			v.Pace = &PaceView{p.Marginal, p.PerRequest.Seconds(), p.Count}
 		}
 		if s := e.Sample(); s != nil {
 			v.Sample = sampleView(s, now, threshold)

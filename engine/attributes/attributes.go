@@ -93,7 +93,7 @@ var (
 	// PromptWait is how long the endpoint is likely to take before it computes the prompt of a request that is sent
 	// now, or that waits behind those that wait for room there.
 	PromptWait = Attribute{"prompt-wait", Number, "seconds", Counted}
-	// PromptRate is in how many further tokens of a prompt the endpoint spends a second, as first tokens have shown.
+	// PromptRate is how many further tokens of prompts delay a first token by a second, as first tokens have shown.
 	PromptRate = Attribute{"prompt-rate", Number, "tokens per second", Counted}
 	// RequestRate is how many requests were sent to the endpoint in a second, a mean over 20 s.
 	RequestRate = Attribute{"request-rate", Number, "requests per second", Counted}

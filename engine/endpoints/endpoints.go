@@ -227,13 +227,13 @@ func (e *Endpoint) Counters() Counters { return e.load.counters() }
 // have shown nothing. It is less than MarginalRate where requests wait for something else, too.
 func (e *Endpoint) PromptRate() int { return int(e.window.rate.Load()) }
 
-// MarginalRate returns in how many further tokens of a prompt the endpoint spends a second; 0 = that is unknown.
+// MarginalRate returns how many further tokens of prompts delay a first token by a second; 0 = that is unknown.
 func (e *Endpoint) MarginalRate() int { return int(e.window.marginal.Load()) }
 
 // Pace returns how soon the endpoint gives first tokens, as was learned.
 func (e *Endpoint) Pace() learned.Pace {
 	return learned.Pace{
-		Rate: e.PromptRate(), Marginal: e.MarginalRate(), Turn: time.Duration(e.window.turn.Load()),
+		Rate: e.PromptRate(), Marginal: e.MarginalRate(), PerRequest: time.Duration(e.window.perRequest.Load()),
 		Count: int(e.window.firsts.Load()),
 	}
 }
@@ -243,8 +243,8 @@ func (e *Endpoint) Wait(c Counters, now time.Time) float64 {
 	if c.Inflight+c.Held == 0 {
 		return 0
 	}
-	turns := float64(c.Inflight+c.Held) * time.Duration(e.window.turn.Load()).Seconds()
-	return turns + float64(e.Ahead(now)+c.HeldTokens)/float64(cmp.Or(e.MarginalRate(), learned.FirstRate))
+	others := float64(c.Inflight+c.Held) * time.Duration(e.window.perRequest.Load()).Seconds()
+	return others + float64(e.Ahead(now)+c.HeldTokens)/float64(cmp.Or(e.MarginalRate(), learned.FirstRate))
 }
 
 // Backlog returns how many tokens of prompts the endpoint is likely to have to compute before first tokens.

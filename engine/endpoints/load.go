@@ -162,7 +162,8 @@ func (r Room) and(other Room) Room {
 type window struct {
 	requests, tokens atomic.Int64
 	rate             atomic.Int64 // tokens of prompts that the endpoint computes in a second; 0 = unknown
-	marginal, turn   atomic.Int64 // in nanoseconds the latter, as learned.Pace has them
+	marginal         atomic.Int64 // as learned.Pace has it
+	perRequest       atomic.Int64 // likewise, in nanoseconds
 	firsts           atomic.Int64 // by how many first tokens
 	found            atomic.Bool  // a part of it can be kept free
 	why              atomic.Pointer[learned.Why]

@@ -106,7 +106,7 @@ func (w WindowWriter) SetWindow(r Room) {
 // SetPace says how soon the endpoint gives first tokens, as was learned.
 func (w WindowWriter) SetPace(p learned.Pace) {
 	w.window.rate.Store(int64(p.Rate))
-	w.window.turn.Store(int64(p.Turn))
+	w.window.perRequest.Store(int64(p.PerRequest))
 	w.window.firsts.Store(int64(p.Count))
 	w.window.marginal.Store(int64(p.Marginal))
 }

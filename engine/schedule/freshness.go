@@ -24,8 +24,8 @@ func (r *profileRun) freshen(sources uint64) {
 }
 
 // passOver keeps the candidates whose metrics pages can be read, if there are any, where a scorer reads what endpoints
-// hold of prompts: of others nobody knows whether they are there and still do. One that has just come holds nothing,
-// and its first page may be on its way, so that several that come at once take part at once.
+// hold of prompts: of the others it is not known whether they still hold it. An endpoint that has just come holds
+// nothing, and its first page may be on its way, so that several that come at once take part at once.
 func (r *profileRun) passOver() {
 	if r.freshened&metricsPage != 0 || r.view.doubtful == 0 {
 		return

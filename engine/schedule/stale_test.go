@@ -86,7 +86,7 @@ func TestFailedScrapePassesACandidateBy(t *testing.T) {
 	}
 }
 
-// Of an endpoint whose page cannot be read nobody knows what it holds: it is passed over where that counts, unless no
+// What an endpoint holds whose page cannot be read is not known: it is passed over where that counts, unless no
 // page can be read, which is no concern of a plan that reads none.
 func TestWhatIsHeldCountsWhereThePageCanBeRead(t *testing.T) {
 	s := newScene(t, 3)

@@ -14,8 +14,9 @@ import (
 //	cost = wait + miss * (1 + ownWeight) + laterWeight * rate of requests * miss * (wait + miss / 2)
 //	     + secondsPerRequest * requests in flight
 //
-// The wait is the time in which the server computes the prompts that were sent there before, and gives the first tokens
-// that are awaited there; miss is the time for what it does not hold of this one. The term with the rate is what those
+// The wait is the time for the prompts that were sent to the server before, and for which the requests in flight there
+// keep a new one from its first token, as where sequences have to end before others begin; miss is the time for what
+// the server does not hold of this prompt. The term with the rate is what those
 // pay that come to the server after this request while it computes: as many as came of late. The last one is what
 // requests in one batch cost one another. All is counted in Signalbox, without metrics pages: what a token of a prompt
 // and a request in flight take is learned from first tokens, and a server that has not shown it has the mean of the
@@ -80,7 +81,7 @@ func (s *ExpectedCompletion) Score(in *schedule.Input, scores []float32) {
 			rate, wait = mean, wait*window.FirstRate/mean
 		}
 		own, later, batch := s.terms(wait, missing(prompt, blocks.At(i))/rate, requests.At(i), inflight.At(i))
-		scores[i] = float32(1 / (1 + max(wait, 0) + own + later + batch))
+		scores[i] = float32(1 / (1 + wait + own + later + batch))
 	}
 }
 
@@ -89,8 +90,7 @@ func missing(prompt, blocks float64) float64 { return max(prompt-max(blocks, 0)*
 
 // terms returns what beside the wait a request costs where computing what is missing takes so long.
 func (s *ExpectedCompletion) terms(wait, miss, requests, inflight float64) (own, later, batch float64) {
-	return miss * (1 + s.OwnWeight), s.LaterWeight * max(requests, 0) * miss * (max(wait, 0) + miss/2),
-		s.SecondsPerRequest * max(inflight, 0)
+	return miss * (1 + s.OwnWeight), s.LaterWeight * requests * miss * (wait + miss/2), s.SecondsPerRequest * inflight
 }
 
 // Terms returns the terms of the cost.

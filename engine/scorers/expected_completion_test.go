@@ -38,7 +38,7 @@ func TestExpectedCompletion(t *testing.T) {
 		},
 		"requests that keep others from first tokens": {
 			ExpectedCompletion{TokensPerSecond: 1024},
-			[]endpoint{{Inflight: 24, PromptRate: 1024, Turn: time.Second / 4}, {}},
+			[]endpoint{{Inflight: 24, PromptRate: 1024, PerRequest: time.Second / 4}, {}},
 			[]float64{6 + 1, 1},
 		},
 		"wait, and its own miss twice": {
@@ -73,7 +73,7 @@ func TestTermsComeToTheCost(t *testing.T) {
 	s := ExpectedCompletion{TokensPerSecond: 1, OwnWeight: 1, LaterWeight: 2, SecondsPerRequest: .25}
 	asked := &messages.Request{Model: "m", PromptTokens: 1024, Blocks: messages.ListOf(make([]uint64, 16)...)}
 	known := scheduletest.Endpoint{
-		Inflight: 1, InflightTokens: 2048, PromptRate: 1024, PrefixBlocks: 8, Turn: time.Second,
+		Inflight: 1, InflightTokens: 2048, PromptRate: 1024, PrefixBlocks: 8, PerRequest: time.Second,
 	}
 	unknown := known
 	unknown.PromptRate, unknown.PrefixBlocks = 0, 0

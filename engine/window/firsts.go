@@ -13,7 +13,7 @@ type First struct {
 	Took   time.Duration // from the pick to the token
 	Prompt int           // tokens that the endpoint had to compute, estimated
 	Ahead  int           // tokens of other prompts that it had to compute before, estimated
-	Before int           // requests whose first tokens were awaited at the pick
+	Before int           // requests in flight at the pick
 }
 
 const (

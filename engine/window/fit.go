@@ -25,6 +25,15 @@ func (f *fit) add(now time.Time, tokens, requests, seconds float64) {
 	f.last = now
 }
 
+// resume begins with what each token and each request took, as so many first tokens had shown: half of them came after
+// many tokens, and half after requests alone.
+func (f *fit) resume(now time.Time, token, request, count float64) {
+	const many = 8 * assumed
+	f.tokens2, f.tokensSeconds = count/2*many*many, count/2*many*many*token
+	f.requests2, f.requestsSeconds = count/2, count/2*request
+	f.count, f.last = count, now
+}
+
 // solve returns how many seconds each token takes and each request, neither below 0. What first tokens do not tell
 // apart is told by what is assumed of a token.
 func (f *fit) solve(assumedToken float64) (token, request float64) {

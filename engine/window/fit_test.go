@@ -71,7 +71,19 @@ func TestWaitForSequencesIsLearned(t *testing.T) {
 		first := First{Picked: now.Add(-time.Second), Took: time.Second, Prompt: 10, Before: 24}
 		w.FirstToken(now, first, Load{Requests: 24})
 	}
-	if turn := w.Limits().Pace.Turn; turn < 35*time.Millisecond || turn > 45*time.Millisecond {
-		t.Errorf("each of 25 requests keeps others for %v, want a twenty-fifth of the second", turn)
+	if each := w.Limits().Pace.PerRequest; each < 35*time.Millisecond || each > 45*time.Millisecond {
+		t.Errorf("each of 25 requests delays others by %v, want a twenty-fifth of the second", each)
+	}
+}
+
+// What was learned stays when the actor that learns begins anew, and the next first tokens add to it.
+func TestPaceIsResumed(t *testing.T) {
+	before := Pace{Rate: 900, Marginal: 2000, PerRequest: 60 * time.Millisecond, Count: 40}
+	w := New(began, Limits{Pace: before})
+	w.FirstToken(began.Add(time.Second), First{Took: time.Second, Prompt: 1000, Before: 7}, Load{Requests: 7})
+	after := w.Limits().Pace
+	if after.Marginal < 1900 || after.Marginal > 2100 || after.Count < 30 || after.Count > 40 ||
+		after.PerRequest < 55*time.Millisecond || after.PerRequest > 65*time.Millisecond {
+		t.Errorf("one first token later the pace is %+v, want about %+v", after, before)
 	}
 }

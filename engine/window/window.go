@@ -87,9 +87,7 @@ func New(now time.Time, inForce Limits) *Window {
 		requests: float64(inForce.Requests), tokens: float64(inForce.Tokens), changed: now, from: now,
 		why: Why{Cause: Begun, At: now},
 	}
-	if inForce.Pace.Rate > 0 {
-		w.pace.all = sums{tokens: float64(inForce.Pace.Rate), seconds: 1, last: now}
-	}
+	w.pace.resume(now, inForce.Pace)
 	if w.step = w.requests; inForce.Found {
 		w.found, w.step = w.requests, 0
 	}

@@ -27,12 +27,12 @@ const (
 // Pace is how soon an endpoint gives first tokens, as they have shown.
 type Pace struct {
 	Rate int // tokens of prompts that it computes in a second, whatever else holds it up; 0 = unknown
-	// Marginal is in how many further tokens of a prompt a second is spent, and Turn how long each request in flight
-	// keeps another one from its first token, beside its prompt: where sequences have to end before others begin, all
-	// prompts may be cached.
-	Marginal int // 0 = unknown
-	Turn     time.Duration
-	Count    int // first tokens that say so; of older ones a part counts
+	// Marginal is how many further tokens of prompts delay a first token by a second; 0 = unknown.
+	Marginal int
+	// PerRequest is by how much each request in flight delays the first token of another one, beside its prompt: where
+	// sequences have to end before others begin, all prompts may be cached.
+	PerRequest time.Duration
+	Count      int // first tokens that say so; of older ones a part counts
 }
 
 // pace learns a Pace.
@@ -41,6 +41,16 @@ type pace struct {
 	full sums // of those before which whole steps of prompts were computed
 	best peak // of full
 	fit  fit
+}
+
+// resume begins with what was learned before.
+func (p *pace) resume(now time.Time, before Pace) {
+	if before.Rate > 0 {
+		p.all = sums{tokens: float64(before.Rate), seconds: 1, last: now}
+	}
+	if before.Marginal > 0 {
+		p.fit.resume(now, 1/float64(before.Marginal), before.PerRequest.Seconds(), float64(before.Count))
+	}
 }
 
 // add learns from a first token.
@@ -66,8 +76,8 @@ func (p *pace) add(now time.Time, f First) {
 func (p *pace) learned(now time.Time) Pace {
 	known := Pace{Rate: int(p.all.rate())}
 	if p.fit.count > 0 {
-		token, turn := p.fit.solve(1 / cmp.Or(p.best.most(now), FirstRate))
-		known.Marginal, known.Turn = int(1/token), time.Duration(turn*float64(time.Second))
+		token, request := p.fit.solve(1 / cmp.Or(p.best.most(now), FirstRate))
+		known.Marginal, known.PerRequest = int(1/token), time.Duration(request*float64(time.Second))
 		known.Count = int(math.Round(p.fit.count))
 	}
 	return known

@@ -21,8 +21,8 @@ var (
 		attributes.WaitingRequests, attributes.RunningRequests, attributes.KVCacheUsage, attributes.KVBlockTokens,
 		attributes.KVBlocks,
 	}
-	// loads are worked out here of what servers have to do: of whoever reads them, a server whose page tells nothing of
-	// that is no sound one.
+	// loads are worked out here of a server's work. A configuration that reads them takes a page without load for a
+	// failed one, too.
 	loads    = []attributes.Attribute{attributes.QueuedRequests, attributes.PromptWait}
 	adapters = []attributes.Attribute{
 		attributes.ActiveLoRAs, attributes.WaitingLoRAs, attributes.MaxLoRAs, attributes.ResidentLoRAs,

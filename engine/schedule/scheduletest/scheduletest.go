@@ -29,7 +29,7 @@ type Endpoint struct {
 	Inflight       int            // requests
 	InflightTokens int            // prompt tokens of these requests, together
 	PromptRate     int            // tokens of prompts that it computes in a second, as was learned; 0 = nothing was
-	Turn           time.Duration  // that each request in flight keeps others from first tokens, as was learned
+	PerRequest     time.Duration  // by which each request in flight delays others, as was learned
 	Window         endpoints.Room // how much it takes, as was learned; zero = nothing was
 	PickedSince    int            // further requests, which the queue of the sample does not have
 	PrefixBlocks   int            // of the request
@@ -233,7 +233,7 @@ func pool(now time.Time, all []Endpoint) (*endpoints.Snapshot, matches) {
 		if e.Window != (endpoints.Room{}) {
 			endpoints.WindowWriter{Endpoint: list[i]}.SetWindow(e.Window)
 		}
-		pace := window.Pace{Rate: e.PromptRate, Marginal: e.PromptRate, Turn: e.Turn}
+		pace := window.Pace{Rate: e.PromptRate, Marginal: e.PromptRate, PerRequest: e.PerRequest}
 		endpoints.WindowWriter{Endpoint: list[i]}.SetPace(pace)
 		number := w.BeginScrape() // the queue of the sample has all that is in flight
 		if !e.Unread {
