@@ -16,12 +16,13 @@ import (
 //
 // The wait is the time for the prompts that were sent to the server before, and for which the requests in flight there
 // keep a new one from its first token, as where sequences have to end before others begin; miss is the time for what
-// the server does not hold of this prompt. The term with the rate is what those
-// pay that come to the server after this request while it computes: as many as came of late. The last one is what
-// requests in one batch cost one another. All is counted in Signalbox, without metrics pages: what a token of a prompt
-// and a request in flight take is learned from first tokens, and a server that has not shown it has the mean of the
-// others. The score is 1 / (1 + cost). signalbox explain shows the terms of the pick and of the runner-up in seconds,
-// and /debug/endpoints what was learned of each server, and from how many first tokens.
+// the server does not hold of this prompt. The term with the rate is what those requests pay that come to the server
+// while it computes this prompt: as many as came of late. The last one is what requests in one batch cost one another.
+//
+// All is counted in Signalbox, without metrics pages. What a token of a prompt and a request in flight take is learned
+// from first tokens, and a server that has not shown it has the mean of the others. The score is 1 / (1 + cost).
+// signalbox explain shows the terms of the pick and of the runner-up in seconds, and /debug/endpoints what was learned
+// of each server, and from how many first tokens.
 type ExpectedCompletion struct {
 	// TokensPerSecond is how many tokens of prompts a server computes in a second, until first tokens have shown it of
 	// one of them.
