@@ -18,7 +18,7 @@ COMMA := ,
 OWN_TARGET := /test/(sim|chaos|planted|conformance|e2e|lint|kube)$$
 # End-to-end tests that only make ci runs, because they take seven minutes.
 AT_LENGTH := ^TestEnvoy(LanesAccountAlike|OverloadEjectsNothing|ModelServers|ConversationsReturn|FollowsAThousandEndpoints)$$
-AT_LENGTH := $(AT_LENGTH)|^TestEnvoy(TakesPicksWhileThePoolChanges|IsAskedToShowBodies|SplitsPrefillFromDecode)$$
+AT_LENGTH := $(AT_LENGTH)|^TestEnvoy(PrefillServerStartsLate|TakesPicksWhileThePoolChanges|IsAskedToShowBodies|SplitsPrefillFromDecode)$$
 AT_LENGTH := $(AT_LENGTH)|^TestEnvoy(TwoPickers|KeepsStreamsInADrain|OverloadWaitsInThePicker)$$
 AT_LENGTH := $(AT_LENGTH)|^TestCommand(GivesMemoryBack|HoldsBodiesWithinTheLimit)$$
 AT_LENGTH := $(AT_LENGTH)|^TestEnvoyEjectsSickServers$$/^(its_|it_drains|it_fails|answers_have|answers_stop,|overload$$)

@@ -29,7 +29,7 @@ type FailureReported struct {
 
 // SuccessReported says that an ejected or degraded endpoint answered a request well.
 //
-//	From:  cycle, at most once
+//	From:  cycle, at most once for each endpoint that it tried
 //	To:    outlier
 //	Reply: none
 type SuccessReported struct {

@@ -170,6 +170,8 @@ type Decision struct {
 type Stage struct {
 	Run int // position in Profiles of the run that picked it
 	At  int // position in Endpoints
+
+	Probe bool // the request was the probe of the endpoint
 }
 
 // Outlier is an endpoint that was ejected or degraded.

@@ -22,7 +22,17 @@ type observation struct {
 	patient    bool                // silence is no failure (any more): it was reported, or the response has come so far
 	proved     bool                // the body of a good answer began, and that was noted at the endpoint
 	bodyStatus int                 // HTTP status of the error that an event of the response named; 0 = none did
+	tried      []tried             // what works before chosen, and may show that it serves again
 	service    service
+}
+
+// tried is an endpoint beside chosen that a good answer to the request shows to serve again. The proxy does not ask it:
+// the answer's outcome, behind a metrics page that can be read, is all that can be known of it. A probe is given back
+// once, like that of chosen.
+type tried struct {
+	endpoint *endpoints.Endpoint
+	incident uint64 // of the endpoint at the pick
+	probe    bool
 }
 
 // service is what the request shows of how much work its endpoint takes.
@@ -44,6 +54,11 @@ func (c *Cycle) choose(ctx runtime.Context[messages.CycleMsg], out *schedule.Out
 	if s := c.chosen.Outlier(); s != nil && (c.probe || s.Ejected && c.conclusive(ctx, s)) {
 		c.incident = s.Incident
 	}
+	for _, of := range out.Stages {
+		if s := of.Outlier(); s != nil && (of.Probe || s.Ejected && c.conclusive(ctx, s)) {
+			c.tried = append(c.tried, tried{of.Endpoint, s.Incident, of.Probe})
+		}
+	}
 }
 
 // conclusive reports whether a good answer to the request shows that an endpoint is healthy again.
@@ -63,6 +78,9 @@ func (c *Cycle) patience() time.Duration {
 
 // judge reports what a response's status says of the endpoint that served. A client's error (4xx) is no failure of it.
 func (c *Cycle) judge(status int) {
+	if status >= 500 {
+		c.failStages(messages.ServerError)
+	}
 	switch {
 	case c.served == nil || c.check: // the pool does not have the server, or none answered
 	case (status == 502 || status == 504) && c.rec.Decision.Stages.Len() > 0:
@@ -82,6 +100,9 @@ func (c *Cycle) judge(status int) {
 // onErrorSeen judges the endpoint that served by the status that an event of its answer names.
 func (c *Cycle) onErrorSeen(m messages.ErrorSeen) {
 	c.bodyStatus, c.patient = m.Status, true
+	if m.Status >= 500 {
+		c.failStages(messages.ErrorInStream)
+	}
 	switch {
 	case c.served == nil: // the pool does not have the server
 	case m.Status < 500: // a client's error is no failure of the endpoint
@@ -102,6 +123,10 @@ func (c *Cycle) reportSuccess(at time.Time) {
 	}
 	c.proved = true
 	endpoints.LoadWriter{Endpoint: c.served}.Proved(c.picked, at, c.req.Visible)
+	for _, t := range c.tried {
+		c.deps.Outlier.Tell(messages.SuccessReported{Endpoint: t.endpoint.ID, Incident: t.incident})
+	}
+	c.tried = nil
 	s := c.served.Outlier()
 	switch {
 	case c.served == c.chosen && c.incident != 0:
@@ -126,6 +151,22 @@ func (c *Cycle) reportFailure(e *endpoints.Endpoint, kind messages.FailureKind) 
 		pick.At = time.Time{}
 	}
 	c.deps.Outlier.Tell(messages.FailureReported{Endpoint: e.ID, Kind: kind, Pick: pick})
+}
+
+// failStages reports the failure of the probes of what works before chosen. Whose fault it was is not known, but only a
+// good answer shows that they serve again. Without a probe it is no failure of theirs.
+func (c *Cycle) failStages(kind messages.FailureKind) {
+	if c.check {
+		return
+	}
+	for _, t := range c.tried {
+		if t.probe {
+			c.deps.Outlier.Tell(messages.FailureReported{
+				Endpoint: t.endpoint.ID, Kind: kind, Pick: messages.Pick{At: c.picked, Incident: t.incident},
+			})
+		}
+	}
+	c.tried = nil
 }
 
 // reportLocal reports a failure that Envoy's own answer names: the chosen endpoint could not be reached, or closed the
@@ -172,6 +213,7 @@ func (c *Cycle) reportSilence() {
 	c.patient = true
 	if c.req.Stream {
 		c.reportFailure(c.served, messages.NoFirstToken)
+		c.failStages(messages.NoFirstToken)
 		return
 	}
 	c.abandonProbe()
@@ -197,8 +239,14 @@ func (c *Cycle) reportLeave() {
 	})
 }
 
-// abandonProbe gives the probe back without a result, if the request has one.
+// abandonProbe gives the probes back without a result that the request has.
 func (c *Cycle) abandonProbe() {
+	for _, t := range c.tried {
+		if t.probe {
+			c.deps.Outlier.Tell(messages.ProbeAbandoned{Endpoint: t.endpoint.ID, Incident: t.incident})
+		}
+	}
+	c.tried = nil
 	if c.probe {
 		c.probe = false
 		c.deps.Outlier.Tell(messages.ProbeAbandoned{Endpoint: c.chosen.ID, Incident: c.incident})

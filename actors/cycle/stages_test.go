@@ -182,6 +182,112 @@ func TestShadowsRunAfterTheAnswer(t *testing.T) {
 	}
 }
 
+// A stage that is tried has its result from the answer, in either lane: the proxy says nothing of a server that it does
+// not ask.
+func TestStageThatIsTriedHasItsResultFromTheAnswer(t *testing.T) {
+	recovered := messages.SuccessReported{Endpoint: second, Incident: incident}
+	gaveUp := messages.ProbeAbandoned{Endpoint: second, Incident: incident}
+	fails := func(kind messages.FailureKind) func(*scene) messages.OutlierMsg {
+		return func(s *scene) messages.OutlierMsg {
+			return messages.FailureReported{
+				Endpoint: second, Kind: kind, Pick: messages.Pick{At: s.began, Incident: incident},
+			}
+		}
+	}
+	is := func(m messages.OutlierMsg) func(*scene) messages.OutlierMsg {
+		return func(*scene) messages.OutlierMsg { return m }
+	}
+	started, bypasses := messages.ResponseStarted{Status: 200}, messages.ResponseStarted{Status: 200, Bypasses: true}
+	for name, c := range map[string]struct {
+		told []messages.CycleMsg
+		want func(*scene) messages.OutlierMsg
+	}{
+		"first token":        {[]messages.CycleMsg{started, messages.FirstTokenSeen{}}, is(recovered)},
+		"a refusal of a 4xx": {[]messages.CycleMsg{messages.ResponseStarted{Status: 400}}, is(recovered)},
+		"bytes in the access log": {[]messages.CycleMsg{
+			bypasses, messages.StreamGone{Logged: true, Log: messages.LogSeen},
+			messages.ResponseOngoing{ResponseBytes: 1},
+		}, is(recovered)},
+		"its end in the access log": {[]messages.CycleMsg{
+			bypasses, messages.StreamGone{Logged: true, Log: messages.LogSeen},
+			messages.ResponseEnded{Logged: messages.Logged{Status: 200, Served: addresses[first]}},
+		}, is(recovered)},
+		"a sidecar could not reach it": {[]messages.CycleMsg{messages.ResponseStarted{Status: 502}},
+			fails(messages.ServerError)},
+		"an error within the answer": {[]messages.CycleMsg{started, messages.ErrorSeen{Status: 500}},
+			fails(messages.ErrorInStream)},
+		"the client leaves": {[]messages.CycleMsg{started, messages.StreamGone{}}, is(gaveUp)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := split{}.coming(t)
+			s.eject(second)
+			s.plan = schedule.NewPlan([]schedule.Profile{
+				{Name: "decode", Filters: []schedule.FilterStep{{Filter: at(0)}},
+					Picker: schedule.PickerStep{Picker: inOrder{}}},
+				{Name: "prefill", Filters: []schedule.FilterStep{{Filter: at(1)}},
+					Picker: schedule.PickerStep{Picker: inOrder{}}},
+			}, nil, inStages{}, 0)
+			s.play()
+			s.arrive()
+			for _, m := range c.told {
+				s.cycle.Tell(m)
+			}
+			s.cycle.Crash()
+			var got []messages.OutlierMsg
+			for _, m := range s.outlier.Told() {
+				if of(m) == second {
+					got = append(got, m)
+				}
+			}
+			if want := c.want(s); len(got) != 1 || got[0] != want {
+				t.Errorf("told %+v of the stage, want %+v", got, want)
+			}
+		})
+	}
+}
+
+// of returns the endpoint that a report is about.
+func of(m messages.OutlierMsg) messages.EndpointID {
+	switch m := m.(type) {
+	case messages.FailureReported:
+		return m.Endpoint
+	case messages.SuccessReported:
+		return m.Endpoint
+	case messages.ProbeAbandoned:
+		return m.Endpoint
+	case messages.OutlierStarted, messages.EndpointChecked:
+	}
+	return messages.EndpointID{}
+}
+
+// inStages runs two profiles, of which the second picks a stage that may be left out.
+type inStages struct{}
+
+func (inStages) Next(c *schedule.Course) schedule.Run {
+	n := c.Results().Len()
+	if n == 2 {
+		n = -1
+	}
+	return schedule.Run{Profile: n, Optional: n == 1}
+}
+
+func (inStages) Primary(*schedule.Course) int { return 0 }
+
+func (inStages) Finish(c *schedule.Course, f *schedule.Final) {
+	if r := c.Results().At(1); r.Ranked.Len() > 0 {
+		f.Stages = append(f.Stages, schedule.Stage{Run: 1, At: int(r.Ranked.At(0)), Prompt: true})
+	}
+}
+
+// at is a filter that keeps one place.
+type at int
+
+func (f at) Filter(_ *schedule.Input, keep []bool) {
+	for i := range keep {
+		keep[i] = i == int(f)
+	}
+}
+
 type pickFor func(*schedule.Input) []int
 
 func (f pickFor) Pick(in *schedule.Input, _ []float32, _ []int) []int { return f(in) }

@@ -40,7 +40,7 @@ type profileView struct {
 	Shadow   bool         `json:"shadow"`   // it ran beside the pick, and changed nothing
 	Optional bool         `json:"optional"` // if it picks nothing, the request is not refused
 	Failed   string       `json:"failed"`   // why it picked nothing, with the reason first; "" = it picked
-	Stages   []endpoint   `json:"stages"`   // that it picked to work for the request before the one that serves
+	Stages   []stageView  `json:"stages"`   // that it picked to work for the request before the one that serves
 	Filters  []filterView `json:"filters"`
 	Stale    []endpoint   `json:"dropped_as_stale"` // by no filter: others had fresh samples
 	Scorers  []scorerView `json:"scorers"`
@@ -56,6 +56,12 @@ type profileView struct {
 	// Within is by how much the scores may differ from what scorers gave, but for the first three ranked and the
 	// runner-up; absent = they are exact. Totals always are.
 	Within float32 `json:"scores_within,omitempty"`
+}
+
+// stageView is an endpoint that works for the request before the one that serves.
+type stageView struct {
+	endpoint
+	Probe bool `json:"probe"` // the request tries whether it is healthy again
 }
 
 // readView is one number that plugins read; null = unknown, or there was no runner-up.
@@ -116,7 +122,7 @@ func (h *handler) decision(d *messages.Decision) *decisionView {
 		of.Serves = i == d.Primary
 		for _, s := range d.Stages.All() {
 			if s.Run == i && s.At < len(all) {
-				of.Stages = append(of.Stages, all[s.At])
+				of.Stages = append(of.Stages, stageView{all[s.At], s.Probe})
 			}
 		}
 		v.Profiles = append(v.Profiles, of)
@@ -129,7 +135,7 @@ func (h *handler) decision(d *messages.Decision) *decisionView {
 
 func profile(run *messages.ProfileRun, all []endpoint, d *messages.Decision) profileView {
 	v := profileView{
-		Profile: run.Profile, Shadow: run.Shadow, Optional: run.Optional, Failed: run.Failed, Stages: []endpoint{},
+		Profile: run.Profile, Shadow: run.Shadow, Optional: run.Optional, Failed: run.Failed, Stages: []stageView{},
 		Filters: make([]filterView, 0, run.Filters.Len()), Stale: []endpoint{},
 		Scorers: make([]scorerView, 0, run.Scorers.Len()), Endpoints: make([]candidateView, len(all)),
 		Within: run.Within,

@@ -187,7 +187,7 @@ func prefilled() messages.Record {
 	tried := messages.ProfileRun{Profile: "tried", Shadow: true, Runner: -1,
 		Failed: "internal: panic: index out of range"}
 	r.Decision.Profiles, r.Decision.Primary = messages.ListOf(one, two, three, tried), 1
-	r.Decision.Stages = messages.ListOf(messages.Stage{Run: 0, At: int(one.Ranked.At(0))})
+	r.Decision.Stages = messages.ListOf(messages.Stage{Run: 0, At: int(one.Ranked.At(0)), Probe: true})
 	r.Decision.Headers = messages.ListOf(messages.Header{Name: "x-prefiller-host-port", Value: "10.0.0.1:8000"})
 	r.Served, r.Status, r.Running, r.Ended, r.Headers, r.FirstToken = messages.EndpointID{Slot: 2, Generation: 1}, 0,
 		true, 0, 0, 0

@@ -23,7 +23,11 @@ func chosen(b *strings.Builder, p *profileView, served *endpoint, all bool) {
 		field(b, "  shadow", "it ran beside the pick, and changed nothing")
 	}
 	for _, s := range p.Stages {
-		field(b, "  stage", s.text()+" works for the request before the endpoint that serves it")
+		text := s.text() + " works for the request before the endpoint that serves it"
+		if s.Probe {
+			text += "; the request is its probe"
+		}
+		field(b, "  stage", text)
 	}
 	switch {
 	case p.Failed != "" && p.Shadow:

@@ -27,6 +27,7 @@ func (p *packer) decision(d *messages.Decision, budget int) {
 	for _, stage := range d.Stages.All() {
 		p.count(stage.Run)
 		p.count(stage.At)
+		p.flags(stage.Probe)
 	}
 	p.count(d.Headers.Len())
 	for _, h := range d.Headers.All() {
@@ -52,9 +53,10 @@ func (u *unpacker) decision(d *messages.Decision, s *shape) {
 		outliers[i].Cause = messages.FailureKind(u.octet())
 	}
 	d.Outliers = messages.TakeList(outliers)
-	stages := make([]messages.Stage, u.count(2*8))
+	stages := make([]messages.Stage, u.count(3*8))
 	for i := range stages {
 		stages[i] = messages.Stage{Run: int(u.unsigned()), At: int(u.unsigned())}
+		u.flags(&stages[i].Probe)
 	}
 	d.Stages = messages.TakeList(stages)
 	headers := make([]messages.Header, u.count(2*8))

@@ -220,6 +220,12 @@ func TestOptionalRunDoesWithoutEndpointsThatAreDown(t *testing.T) {
 		"all sleep":              {func(s *scene) { s.sleeps(1, 1, 0); s.sleeps(2, 1, 0) }, down},
 		"one sleeps":             {func(s *scene) { s.sleeps(2, 1, 0) }, ""},
 		"ejected and failing":    {func(s *scene) { fail(s, 2); s.eject(2, time.Minute) }, ""},
+		"due for a probe, but failing": {func(s *scene) {
+			fail(s, 1, 2)
+			s.eject(1, 0)
+			s.eject(2, 0)
+		}, down},
+		"one is due for a probe": {func(s *scene) { s.eject(1, 0); s.eject(2, time.Minute) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newPair(t, 3, pair{optional: true})
@@ -231,4 +237,68 @@ func TestOptionalRunDoesWithoutEndpointsThatAreDown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// staged has what the second run picked work for the request before its destination.
+func staged(c *schedule.Course, f *schedule.Final) {
+	if r := c.Results().At(1); r.Ranked.Len() > 0 {
+		f.Stages = append(f.Stages, schedule.Stage{Run: 1, At: int(r.Ranked.At(0))})
+	}
+}
+
+// No request goes to a prefill server but by a stage, so a stage is what probes it: once at a time, behind a page that
+// can be read, and also where it is the only one.
+func TestOneRequestProbesTheServerOfAStage(t *testing.T) {
+	for name, c := range map[string]struct {
+		breaks func(*scene)
+		stages []messages.Stage // of the requests, one after the other; At -1 = it had none
+	}{
+		"others are well": {func(s *scene) { s.eject(2, 0) },
+			[]messages.Stage{{Run: 1, At: 2, Probe: true}, {Run: 1, At: 1}}},
+		"degraded": {func(s *scene) { s.degrade(2, messages.ConnectFailed, 0) },
+			[]messages.Stage{{Run: 1, At: 2, Probe: true}, {Run: 1, At: 1}}},
+		"the only one": {func(s *scene) { s.eject(1, time.Minute); s.eject(2, 0) },
+			[]messages.Stage{{Run: 1, At: 2, Probe: true}, {At: -1}}},
+		"both are due": {func(s *scene) { s.eject(1, 0); s.eject(2, 0) },
+			[]messages.Stage{{Run: 1, At: 1, Probe: true}, {Run: 1, At: 2, Probe: true}, {At: -1}}},
+		"not yet": {func(s *scene) { s.eject(2, time.Second) }, []messages.Stage{{Run: 1, At: 1}, {Run: 1, At: 1}}},
+		"its page cannot be read": {func(s *scene) {
+			s.eject(2, 0)
+			endpoints.SampleWriter{Endpoint: s.snap.Endpoints[2]}.ScrapeFailed()
+		}, []messages.Stage{{Run: 1, At: 1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newPair(t, 3, pair{optional: true, finish: staged})
+			s.filter("decode", only(0))
+			s.prefillFilter(only(1, 2))
+			c.breaks(s)
+			for i, want := range c.stages {
+				out := s.run()
+				s.ranked(out, 0)
+				got := messages.Stage{At: -1}
+				if d := &out.Decision; d.Stages.Len() > 0 {
+					got = d.Stages.At(0)
+					if out.Stages[0].Probe != got.Probe || int(d.Profiles.At(1).Ranked.At(0)) != got.At {
+						t.Errorf("request %d: probe %t, ranked %v", i, out.Stages[0].Probe, d.Profiles.At(1).Ranked)
+					}
+				}
+				if got != want || out.Probe {
+					t.Errorf("request %d: stage %+v, want %+v; probe %t", i, got, want, out.Probe)
+				}
+			}
+		})
+	}
+}
+
+// A decode server that can be replaced by a fallback is probed too, for no other request would go there.
+func TestOptionalPrimaryRunIsProbed(t *testing.T) {
+	s := newScene(t, 2)
+	s.handler = alone{}
+	s.filter("role", only(1))
+	s.eject(1, 0)
+	if out := s.run(); !out.Probe {
+		t.Errorf("probe %t, failed %q", out.Probe, out.Decision.Profiles.At(0).Failed)
+	}
+	s.failed(s.run(), messages.NoEndpoints,
+		"every endpoint is ejected or asleep, or its newest scrape failed")
 }

@@ -30,8 +30,9 @@ type probe struct {
 // dropOutliers drops candidates that sleep, then those that are ejected, and then those that are degraded, as long as
 // others are left. Scores alone would send all requests to an endpoint that refuses at once or hangs, because it looks
 // idle. dropOutliers sets due to an outlier that this request may probe, and last to the degraded endpoints, which
-// follow all others in the pick.
-func (r *profileRun) dropOutliers(now time.Time) {
+// follow all others in the pick. If all candidates are ejected, none is probed; but those of an optional run are left
+// only to be probed.
+func (r *profileRun) dropOutliers(optional bool, now time.Time) {
 	r.due, r.last = unhealthy{at: -1}, r.last[:0]
 	if len(r.view.outliers) == 0 {
 		return
@@ -46,7 +47,9 @@ func (r *profileRun) dropOutliers(now time.Time) {
 	}
 	r.drop(func(o unhealthy) bool { return o.Status == asleep })
 	if !r.drop(func(o unhealthy) bool { return o.Ejected }) { // a failing endpoint is better than none
-		r.due.at = -1
+		if !optional {
+			r.due.at = -1
+		}
 		return
 	}
 	for _, o := range r.view.outliers {
@@ -59,12 +62,13 @@ func (r *profileRun) dropOutliers(now time.Time) {
 	}
 }
 
-// dropUnusable drops the candidates that are ejected or asleep, or whose newest scrape failed. It returns false if no
-// other is left: what a request can do without is not asked of an endpoint that is down.
-func (r *profileRun) dropUnusable() bool {
+// dropUnusable drops the candidates that are ejected or asleep, or whose newest scrape failed, but for those that are
+// due for a probe. It returns false if none is left: what a request can do without is not asked of an endpoint that is
+// down.
+func (r *profileRun) dropUnusable(now time.Time) bool {
 	left := r.keepIf(func(at int) bool { return r.view.failing[at]&metricsPage == 0 })
 	for _, o := range r.view.outliers {
-		if i, here := r.candidate(o.at); here && o.Ejected && r.keep[i] {
+		if i, here := r.candidate(o.at); here && o.Ejected && r.keep[i] && !o.Due(now, r.in.request.Visible) {
 			r.keep[i] = false
 			left--
 		}
@@ -125,6 +129,32 @@ func (r *profileRun) candidate(at int) (int, bool) {
 
 // open reports whether the request may become the probe of the endpoint that is due.
 func (p probe) open() bool { return p.due.at >= 0 && !p.due.Probing() }
+
+// tryStages puts the endpoints first that are due for a probe in the runs beside the primary one. A server that only
+// works before the destination has no other request that could show that it serves again.
+func (s *Scheduler) tryStages(primary int) {
+	for i, p := range s.probes {
+		if of := &s.course.results[i]; i != primary && p.open() && of.Reason == messages.NoReason {
+			of.Ranked = p.front(of.Ranked)
+		}
+	}
+}
+
+// noteStages notes in the records of runs which of the endpoints that were due for a probe work for the request.
+func (s *Scheduler) noteStages(runs []messages.ProfileRun, now time.Time) {
+	for _, of := range s.final.Stages {
+		if of.Run != s.final.Primary && s.probes[of.Run].due.at == of.At {
+			s.rerank(of.Run, &runs[of.Run], s.course.results[of.Run].Ranked, now)
+		}
+	}
+}
+
+// tries reports whether the request has taken the probe of a stage's endpoint. If it has not, because a request of
+// another loop has, it goes there all the same.
+func (s *Scheduler) tries(of Stage) bool {
+	due := s.probes[of.Run].due
+	return due.at == of.At && due.Probe()
+}
 
 // front returns a ranking with the endpoint that is due first. The others follow, so that the proxy can fall back to
 // them.

@@ -82,10 +82,10 @@ func (r *profileRun) profile(
 	if reason, detail := r.narrow(p, rec); reason != messages.NoReason {
 		return mem, reason, detail
 	}
-	if optional && !r.dropUnusable() {
+	if optional && !r.dropUnusable(now) {
 		return mem, messages.NoEndpoints, "every endpoint is ejected or asleep, or its newest scrape failed"
 	}
-	r.dropOutliers(now)
+	r.dropOutliers(optional, now)
 	r.freshen(p.sources)
 	if p.matches {
 		r.passOver()

@@ -79,6 +79,7 @@ type Outcome struct {
 type StageEndpoint struct {
 	*endpoints.Endpoint
 	Prompt bool // as in Stage
+	Probe  bool // this request is the probe of the endpoint
 }
 
 // Run runs the profiles of a plan for one request over the endpoints of a snapshot.
@@ -250,6 +251,7 @@ func (s *Scheduler) finish(out *Outcome, p *Plan, runs []messages.ProfileRun, no
 		out.fail(result.Reason, result.Detail)
 		return
 	}
+	s.tryStages(primary)
 	probe, ranked := s.probes[primary], result.Ranked
 	if probe.open() {
 		result.Ranked = probe.front(ranked)
@@ -268,6 +270,7 @@ func (s *Scheduler) finish(out *Outcome, p *Plan, runs []messages.ProfileRun, no
 	}
 	out.Decision.Probe, out.Decision.Primary = out.Probe, primary
 	s.note(&runs[primary], now)
+	s.noteStages(runs, now)
 	out.Decision.Profiles = messages.TakeList(runs)
 	s.deliver(out)
 }
@@ -292,7 +295,7 @@ func (s *Scheduler) settle(p *Plan, primary int, probe bool) string {
 	return ""
 }
 
-// note notes in the record of the primary run what became of its pick: the runner-up is what would have been picked.
+// note notes in the record of the primary run what became of its pick.
 func (s *Scheduler) note(run *messages.ProfileRun, now time.Time) {
 	same := len(s.final.Destinations) == run.Ranked.Len()
 	for i, d := range s.final.Destinations {
@@ -305,11 +308,16 @@ func (s *Scheduler) note(run *messages.ProfileRun, now time.Time) {
 	for _, d := range s.final.Destinations {
 		ranked = append(ranked, uint32(d.At))
 	}
-	if best := run.Ranked.At(0); best != ranked[0] {
+	s.rerank(s.final.Primary, run, messages.TakeList(ranked), now)
+}
+
+// rerank sets the pick of a run in its record. The runner-up is what would have been picked.
+func (s *Scheduler) rerank(i int, run *messages.ProfileRun, ranked messages.List[uint32], now time.Time) {
+	if best := run.Ranked.At(0); best != ranked.At(0) {
 		run.Runner = int(best)
 	}
-	run.Ranked = messages.TakeList(ranked)
-	of := s.probes[s.final.Primary].of
+	run.Ranked = ranked
+	of := s.probes[i].of
 	s.view.show(run, of, s.course.request, make([]float32, 2*of.reads.Len()), now)
 }
 
@@ -343,8 +351,9 @@ func (s *Scheduler) deliver(out *Outcome) {
 	if len(s.final.Stages) > 0 {
 		stages := make([]messages.Stage, 0, len(s.final.Stages))
 		for _, of := range s.final.Stages {
-			s.stages = append(s.stages, StageEndpoint{s.view.sources[of.At], of.Prompt})
-			stages = append(stages, messages.Stage{Run: of.Run, At: of.At})
+			probe := s.tries(of)
+			s.stages = append(s.stages, StageEndpoint{s.view.sources[of.At], of.Prompt, probe})
+			stages = append(stages, messages.Stage{Run: of.Run, At: of.At, Probe: probe})
 		}
 		out.Stages, out.Decision.Stages = s.stages, messages.TakeList(stages)
 	}

@@ -10,7 +10,10 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -39,6 +42,8 @@ schedulingProfiles:
 type sidecar struct {
 	*httptest.Server
 	engine *httputil.ReverseProxy
+	deaf   bool     // it only passes requests on, as where decode servers have none
+	named  sync.Map // prefill server -> *atomic.Int64, the requests that named it
 }
 
 func newSidecar(t *testing.T, engine string) *sidecar {
@@ -62,12 +67,21 @@ func (c *sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	if server := r.Header.Get("X-Prefiller-Host-Port"); server != "" && !prefilled(server, r.URL.Path, body) {
-		w.WriteHeader(http.StatusBadGateway)
-		return
+	if server := r.Header.Get("X-Prefiller-Host-Port"); server != "" {
+		c.times(server).Add(1)
+		if !c.deaf && !prefilled(server, r.URL.Path, body) {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	c.engine.ServeHTTP(w, r)
+}
+
+// times counts the requests that named a prefill server.
+func (c *sidecar) times(server string) *atomic.Int64 {
+	n, _ := c.named.LoadOrStore(server, new(atomic.Int64))
+	return n.(*atomic.Int64)
 }
 
 // prefilled has a server read the prompt of a request, and reports whether it did.
@@ -321,5 +335,47 @@ schedulingProfiles:
 		http.Header{"X-Size": {"huge"}})
 	if a.status != http.StatusBadRequest {
 		t.Errorf("a size that no profile has: %s, want 400", a.String())
+	}
+}
+
+// A prefill server that was down when the picker started gets its share once it is up, in either lane, with a sidecar
+// that asks it and without one. Envoy never asks it, so only requests that name it in a header can show that it serves.
+func TestEnvoyPrefillServerStartsLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		bootstrap string
+		deaf      bool
+	}{
+		"light lane": {overrideHost, false}, "light lane, no sidecar": {overrideHost, true},
+		"full lane": {overrideHostFull, false}, "full lane, no sidecar": {overrideHostFull, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, front := new(split), newSidecar(t, simulated(t, 1, slow...)[0])
+			front.deaf = c.deaf
+			late := strconv.Itoa(freePorts(t, 1)[0])
+			s.prefill = append(simulated(t, 1, slow...), net.JoinHostPort("127.0.0.1", late))
+			decode := []string{front.address()}
+			s.stack = &stack{servers: decode, picker: serve(t, nil, "--config-text", disaggregated)}
+			s.list(t, s.prefill, decode)
+			s.envoy = startEnvoy(t, c.bootstrap, s.picker.grpcPort, decode)
+			s.envoy.asksPicker(t)
+			s.client = newClient(s.envoy.url)
+			t.Cleanup(s.client.close)
+			ejected := func() bool { return s.picker.metric("signalbox_endpoint_ejected") == 1 }
+			eventually(t, 10*time.Second, "the server that is down is ejected", ejected)
+			s.asks(t)
+			if n := front.times(s.prefill[1]).Load(); n > 0 {
+				t.Errorf("%d requests named a server that is down", n)
+			}
+			simulatedProcess(t, 1, append([]string{"--port", late}, slow...)...)
+			eventually(t, time.Minute, "requests show that it serves", func() bool {
+				s.asks(t)
+				return !ejected()
+			})
+			before := front.times(s.prefill[1]).Load()
+			s.asks(t)
+			if n := front.times(s.prefill[1]).Load() - before; n < askedOfSplit/5 {
+				t.Errorf("%d of %d requests named it, want a share", n, askedOfSplit)
+			}
+		})
 	}
 }
