@@ -214,7 +214,7 @@ func (c *Cycle) try(ctx runtime.Context[messages.CycleMsg], a chance) {
 	}
 	c.unhold() // it does not stand in its own way
 	c.req.Share = a.share
-	out := c.deps.Scheduler.Run(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
+	out := c.deps.Scheduler.Run(c.plan, &c.req, c.wait.intake, c.deps.Pool.Snapshot(), ctx.Now())
 	c.choose(ctx, &out)
 	c.wait.saturation = messages.Saturation{Known: c.plan.TellsSaturation(), Full: out.Saturation}
 	if out.Full || out.Reason == messages.NoReason && !c.reserve(ctx, &out) {

@@ -22,6 +22,7 @@ type wait struct {
 	saturation messages.Saturation    // at the newest pick, or try
 	traffic    *flow.BandTraffic      // of its priority; set if it is gated
 	classified uint64                 // version of the endpoints under which asked.Class was found; 0 = it was not
+	intake     *schedule.Intake       // what plugins have said of it; nil = nothing is kept, or it waits no more
 	charge
 	place
 }
@@ -46,6 +47,7 @@ func (c *Cycle) beginWait(ctx runtime.Context[messages.CycleMsg], m *messages.Re
 		c.wait.traffic = c.deps.Traffic.Of(m.Flow.Priority)
 		c.wait.traffic.Arrive()
 	}
+	c.wait.intake = c.plan.NewIntake()
 	c.wait.metered = c.wait.gated && c.queueing.Metered(m.Flow.Priority)
 	ask.Deadline = ask.Arrived.Add(c.mayWait())
 	c.wait.asked = ask
@@ -68,7 +70,7 @@ func (c *Cycle) price(ctx runtime.Context[messages.CycleMsg]) bool {
 	if !c.plan.Prices() {
 		return c.classify(ctx)
 	}
-	out := c.deps.Scheduler.Run(c.plan, &c.req, c.deps.Pool.Snapshot(), ctx.Now())
+	out := c.deps.Scheduler.Run(c.plan, &c.req, c.wait.intake, c.deps.Pool.Snapshot(), ctx.Now())
 	switch {
 	case out.Full:
 		return c.classify(ctx)
@@ -91,7 +93,7 @@ func (c *Cycle) classify(ctx runtime.Context[messages.CycleMsg]) bool {
 	if c.wait.classified == snap.Version {
 		return true
 	}
-	reach, refused := c.deps.Scheduler.Reach(c.plan, &c.req, snap, ctx.Now())
+	reach, refused := c.deps.Scheduler.Reach(c.plan, &c.req, c.wait.intake, snap, ctx.Now())
 	if refused.Reason != messages.NoReason {
 		c.refuse(ctx, messages.PickFailed{
 			Reason: refused.Reason, Detail: refused.Detail, RetryAfter: refused.RetryAfter,
@@ -338,7 +340,7 @@ func (c *Cycle) endWait(ctx runtime.Context[messages.CycleMsg], waited time.Dura
 	if c.wait.over {
 		return
 	}
-	c.wait.over = true
+	c.wait.over, c.wait.intake = true, nil
 	c.rec.QueueWait = waited
 	if c.wait.gated {
 		c.rec.Wait.Outcome = how

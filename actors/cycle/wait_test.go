@@ -59,7 +59,7 @@ func (s *scene) lacks() messages.WaitRequested {
 // class returns which requests wait for the same endpoints as that of the scene.
 func (s *scene) class() uint64 {
 	tools := schedule.Tools{Clock: &s.clock, Rand: rand.New(rand.NewPCG(1, 1))}
-	reach, _ := schedule.NewScheduler(tools).Reach(s.plan, &s.asked, s.pool.Snapshot(), s.cycle.Clock())
+	reach, _ := schedule.NewScheduler(tools).Reach(s.plan, &s.asked, nil, s.pool.Snapshot(), s.cycle.Clock())
 	of := flow.Reach{Pool: s.pool.Snapshot().Version, Would: reach}
 	return uint64(flow.ClassOf("m", messages.Subset{}, of))
 }

@@ -50,6 +50,9 @@ type Work struct {
 type Order struct {
 	Key    int64  // what the ordering returned: the request with the least goes first
 	Number uint64 // of arrival, from 1, which decides between equal keys; a request that is put back keeps it
+
+	orderedBy *band // whose ordering returned Key; nil = none has
+	builtIn   bool  // it was the built-in one, in place of one that panicked
 }
 
 // Handle is for the queue that holds the entry, to find it again. It is zero when the entry is pushed.

@@ -25,17 +25,20 @@ type guard struct {
 // the band goes on with the built-in policies.
 const mostPanics = 3
 
-// key asks the ordering. If it panics, the request has its place by its arrival.
-func (q *Queues) key(b *band, e *Entry) (key int64) {
+// order gives an entry its key by the ordering of a band, unless it has one. If that panics, the request has its place
+// by its arrival.
+func (q *Queues) order(b *band, e *Entry) {
+	if e.orderedBy == b && e.builtIn == b.builtIn {
+		return
+	}
+	e.orderedBy, e.builtIn, e.Key = b, b.builtIn, e.Arrived.UnixNano()
 	defer func() {
 		if recover() != nil {
-			key = e.Arrived.UnixNano()
 			q.panicked(b, ordering)
 		}
 	}()
-	key = b.settings.Ordering.Key(e)
+	e.Key = b.settings.Ordering.Key(e)
 	b.faults[ordering] = 0
-	return key
 }
 
 // rank asks the fairness. If it panics, the flow has its turn by the arrival of its first request; without one, the
@@ -180,7 +183,7 @@ func (q *Queues) rebuild(b *band) {
 	b.classes, b.total = newClasses(), Total{}
 	for _, e := range q.All() {
 		if e.band == b {
-			e.Key = q.key(b, e)
+			q.order(b, e)
 			b.enter(q, e)
 		}
 	}

@@ -136,7 +136,7 @@ func (q *Queues) put(e *Entry) {
 	if len(b.classes.list) >= mostClasses && b.classes.named[e.Class] == nil {
 		e.Class %= sharedClasses
 	}
-	e.Key = q.key(b, e)
+	q.order(b, e)
 	q.entries[e.Request] = e
 	q.total.add(e)
 	e.band = b

@@ -442,3 +442,40 @@ func TestReturnedRequestKeepsItsTurn(t *testing.T) {
 		}
 	}
 }
+
+// counting counts how often an ordering was asked about each request.
+type counting struct {
+	flow.Ordering
+	times map[messages.RequestID]int
+}
+
+func (c counting) Key(e *flow.Entry) int64 {
+	c.times[e.Request]++
+	return c.Ordering.Key(e)
+}
+
+// An ordering is asked about a request once: not again when it is put back, nor when its class is another one then.
+// Only under another ordering it has another key.
+func TestOrderingIsAskedOnce(t *testing.T) {
+	b := band(fcfs, robin, flow.Limits{})
+	first := counting{b.Ordering, map[messages.RequestID]int{}}
+	b.Ordering = first
+	q, w := flow.New(everywhere(b, flow.Limits{})), new(waiting)
+	push(t, q, w.of("a", 0), w.of("a", 0), w.of("b", 0))
+	for i := range 9 {
+		e := q.Next(anyRoom)
+		e.Class = flow.Class(i % 3)
+		q.Return(e)
+	}
+	if want := map[messages.RequestID]int{1: 1, 2: 1, 3: 1}; !reflect.DeepEqual(first.times, want) {
+		t.Errorf("asked %v times, want %v", first.times, want)
+	}
+	e := q.Next(anyRoom)
+	second := counting{b.Ordering, map[messages.RequestID]int{}}
+	b.Ordering = second
+	q.Configure(everywhere(b, flow.Limits{}))
+	q.Return(e)
+	if want := map[messages.RequestID]int{e.Request: 1}; !reflect.DeepEqual(second.times, want) {
+		t.Errorf("the other ordering was asked %v times, want %v", second.times, want)
+	}
+}

@@ -283,7 +283,7 @@ func TestReachOfAllNeedsNoRun(t *testing.T) {
 	s.scorer("counts", 1, nil, func(*schedule.Input, []float32) { scored++ })
 	s.guarded(0)
 	reach := func() uint64 {
-		name, refused := s.scheduler.Reach(s.planned(), &s.req, s.snap, now)
+		name, refused := s.scheduler.Reach(s.planned(), &s.req, nil, s.snap, now)
 		if refused.Reason != messages.NoReason {
 			t.Errorf("a request is refused: %+v", refused)
 		}
@@ -309,7 +309,7 @@ func TestReachIsWhatFiltersKeep(t *testing.T) {
 	gate := s.guarded(0)
 	reach := func(model string) uint64 {
 		s.req.Model = model
-		name, refused := s.scheduler.Reach(s.planned(), &s.req, s.snap, now)
+		name, refused := s.scheduler.Reach(s.planned(), &s.req, nil, s.snap, now)
 		if refused.Reason != messages.NoReason {
 			t.Errorf("a request for %s is refused: %+v", model, refused)
 		}

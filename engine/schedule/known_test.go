@@ -65,9 +65,9 @@ func TestAUsedSchedulerShowsWhatANewOneDoes(t *testing.T) {
 			at = at.Add(time.Second)
 		}
 		s.snap = endpoints.NewSnapshot(uint64(round), es)
-		s.scheduler.Run(s.planned(), &s.req, s.snap, at)
+		s.scheduler.Run(s.planned(), &s.req, nil, s.snap, at)
 		got := seen
-		schedule.NewScheduler(s.tools).Run(s.planned(), &s.req, s.snap, at)
+		schedule.NewScheduler(s.tools).Run(s.planned(), &s.req, nil, s.snap, at)
 		if diff := cmp.Diff(seen, got, cmpopts.EquateNaNs()); diff != "" {
 			t.Fatalf("round %d, with a new scheduler -, with a used one +:\n%s", round, diff)
 		}
@@ -104,7 +104,7 @@ func TestASchedulerHoldsNothingOfARequest(t *testing.T) {
 				subset := messages.Subset{Given: true, Addresses: messages.ListOf(address(1))}
 				req := &messages.Request{ID: 7, Model: "m", Subset: subset}
 				of = weak.Make(req)
-				s.scheduler.Run(s.planned(), req, s.snap, now)
+				s.scheduler.Run(s.planned(), req, nil, s.snap, now)
 				return of
 			}()
 			runtime.GC()

@@ -3,7 +3,6 @@ package schedule
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +18,9 @@ import (
 //	headers ─► producers ─► saturation ─► screeners ─► admitters ─► profiles ─► pre-request ─► response headers
 //
 // and later, if the request was picked for: first token, and in the cycle's last step response end. A refused request
-// comes to no later point.
+// comes to no later point. A request that waits for room is tried to be picked for several times, and also looked at to
+// learn for which endpoints it waits. Producers, the saturation and the profiles then run each time, because endpoints
+// have changed. All others are called once, however long it waits: an Intake keeps what they said.
 // What a plugin sets or says at one point is seen by no other plugin. Reporters run elsewhere, at the end of a body.
 
 // RequestHeaders is a plugin that acts on the headers of requests.
@@ -35,8 +36,9 @@ type Producer interface {
 	// and returns the same each time.
 	Emits() []string
 	// Produce sets the values, with all endpoints as candidates that the request may go to. It is called once for each
-	// request, if a plugin reads one of its attributes, so that every plugin after it sees the same. One that reads
-	// samples has those candidates only whose samples are fresh; it is not called if no sample is fresh.
+	// try to pick for a request, if a plugin reads one of its attributes, so that every plugin after it sees the same;
+	// a request that waits has several tries. One that reads samples has those candidates only whose samples are fresh;
+	// it is not called if no sample is fresh.
 	Produce(in *Input, out *Produced)
 }
 
@@ -75,9 +77,10 @@ func (p *Produced) Set(number, i int, value float64) {
 // Screener says for all profiles which endpoints a request may go to.
 type Screener interface {
 	// Screen sets keep[i] to false for each candidate i that no profile may pick. All of keep is true at first. It is
-	// called once for each request. Every screener has the same candidates, and an endpoint stays if all keep it. If
-	// none stays the request is refused. A screener that reads samples has those candidates only whose samples are
-	// fresh, and the others stay; it is not called if no sample is fresh.
+	// called once for each request; if endpoints join the pool while the request waits, once more, with these alone as
+	// candidates. Every screener has the same candidates, and an endpoint stays if all keep it. If none stays the
+	// request is refused. A screener that reads samples has those candidates only whose samples are fresh, and the
+	// others stay; it is not called if no sample is fresh.
 	Screen(in *Input, keep []bool)
 }
 
@@ -269,8 +272,9 @@ func each[P any](list []point[P], name string, number func(string, *Step)) {
 	}
 }
 
-// arrive calls the plugins that come before the profiles. It returns why the request is refused, if it is.
-func (s *Scheduler) arrive(p *Plan, now time.Time) Refusal {
+// arrive calls the plugins that come before the profiles, as far as they have not said all of the request before. It
+// returns why the request is refused, if it is.
+func (s *Scheduler) arrive(p *Plan, before *Intake, now time.Time) Refusal {
 	of, r := &p.points, &s.run
 	r.screened, r.screeners, s.headers, s.view.looked = r.screened[:0], nil, Headers{}, s.view.looked[:0]
 	sheddable := of.detector.plugin != nil && s.course.request.Priority < 0
@@ -282,12 +286,8 @@ func (s *Scheduler) arrive(p *Plan, now time.Time) Refusal {
 	}
 	r.in = Input{request: s.course.request, rand: s.tools.Rand, run: r, values: s.course.values, now: now}
 	defer r.forget()
-	for i := range of.headers {
-		at := &of.headers[i]
-		refused := r.visit(&at.Step, 0, func() Refusal { return at.plugin.RequestHeaders(&r.in, &s.headers) })
-		if refused = s.headers.checked(&at.Step, refused); refused.Reason != messages.NoReason {
-			return refused
-		}
+	if refused := s.setHeaders(of.headers, before); refused.Reason != messages.NoReason {
+		return refused
 	}
 	for i := range of.producers {
 		r.produce(&of.producers[i])
@@ -297,13 +297,31 @@ func (s *Scheduler) arrive(p *Plan, now time.Time) Refusal {
 			return refused
 		}
 	}
-	if refused := r.screen(of.screeners); refused.Reason != messages.NoReason {
+	if refused := r.screen(of.screeners, before); refused.Reason != messages.NoReason {
 		return refused
 	}
-	for i := range of.admitters {
+	for i := 0; i < len(of.admitters) && !before.done(); i++ {
 		at := &of.admitters[i]
 		refused := r.visit(&at.Step, at.sources, func() Refusal { return at.plugin.Admit(&r.in) })
 		if refused.Reason != messages.NoReason {
+			return refused
+		}
+	}
+	before.keep(s, r)
+	return Refusal{}
+}
+
+// setHeaders calls the plugins that act on headers, unless they have set theirs before.
+func (s *Scheduler) setHeaders(by []point[RequestHeaders], before *Intake) Refusal {
+	if before.done() {
+		s.headers.list = before.headers
+		return Refusal{}
+	}
+	r := &s.run
+	for i := range by {
+		at := &by[i]
+		refused := r.visit(&at.Step, 0, func() Refusal { return at.plugin.RequestHeaders(&r.in, &s.headers) })
+		if refused = s.headers.checked(&at.Step, refused); refused.Reason != messages.NoReason {
 			return refused
 		}
 	}
@@ -373,42 +391,6 @@ func (h *Headers) checked(of *Step, refused Refusal) Refusal {
 		return refused
 	}
 	return Refusal{Reason: messages.Internal, Detail: of.Name + " set the header " + h.wrong}
-}
-
-// screen has each screener look at all endpoints, and leaves those that all of them keep.
-func (r *profileRun) screen(screeners []point[Screener]) Refusal {
-	if r.in.request.Forced || len(screeners) == 0 {
-		return Refusal{}
-	}
-	stays := slices.Repeat([]bool{true}, len(r.view.all))
-	for i := range screeners {
-		at := &screeners[i]
-		r.visit(&at.Step, at.sources, func() Refusal {
-			r.keep = grow(r.keep, len(r.place))
-			for j := range r.keep {
-				r.keep[j] = true
-			}
-			at.plugin.Screen(&r.in, r.keep)
-			for j, place := range r.place {
-				stays[place] = stays[place] && r.keep[j]
-			}
-			return Refusal{}
-		})
-		if !slices.Contains(stays, true) {
-			return Refusal{Reason: messages.NoEndpoints, Detail: "screener " + at.Name + " left no endpoint"}
-		}
-		kept := messages.ListOf(stays...)
-		r.screeners = append(r.screeners, messages.FilterRun{Plugin: at.Name, Kept: kept})
-	}
-	for at, stay := range stays {
-		if stay {
-			r.screened = append(r.screened, at)
-		}
-	}
-	if len(r.screened) == len(stays) {
-		r.screened = r.screened[:0]
-	}
-	return Refusal{}
 }
 
 // Prepare calls the plugins that come after the pick of the last Run. It adds the headers that they set to the outcome,

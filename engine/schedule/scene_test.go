@@ -52,7 +52,7 @@ func newScene(t *testing.T, n int) *scene {
 
 func address(i int) messages.Address { return messages.Address(fmt.Sprintf("10.0.0.%d:80", i)) }
 
-func (s *scene) run() schedule.Outcome { return s.scheduler.Run(s.planned(), &s.req, s.snap, now) }
+func (s *scene) run() schedule.Outcome { return s.scheduler.Run(s.planned(), &s.req, nil, s.snap, now) }
 
 func (s *scene) planned() *schedule.Plan {
 	if s.plan == nil {

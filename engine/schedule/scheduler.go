@@ -82,8 +82,11 @@ type StageEndpoint struct {
 	Probe  bool // this request is the probe of the endpoint
 }
 
-// Run runs the profiles of a plan for one request over the endpoints of a snapshot.
-func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time) Outcome {
+// Run runs the profiles of a plan for one request over the endpoints of a snapshot. before is what plugins have said of
+// the request so far; nil = nothing, and nothing is kept.
+func (s *Scheduler) Run(
+	p *Plan, req *messages.Request, before *Intake, snap *endpoints.Snapshot, now time.Time,
+) Outcome {
 	began := s.tools.Clock.Nanos()
 	s.run.observer = p.observer
 	if p.Gated() {
@@ -92,19 +95,16 @@ func (s *Scheduler) Run(p *Plan, req *messages.Request, snap *endpoints.Snapshot
 			s.run.ceiling = s.tools.Ceilings.Of(req.Priority) * cmp.Or(req.Share, 1)
 		}
 	}
-	out := Outcome{Ceiling: cmp.Or(s.run.ceiling, 1)}
-	if n := p.Layout().Privates(); n > 0 {
-		out.Values = make([]any, n)
-	}
+	out := Outcome{Ceiling: cmp.Or(s.run.ceiling, 1), Values: before.slots(p.Layout().Privates())}
 	s.course.request, s.course.values = req, out.Values
 	defer s.forget()
-	s.schedule(&out, p, snap, now)
+	s.schedule(&out, p, before, snap, now)
 	out.Took = time.Duration(s.tools.Clock.Nanos() - began)
 	return out
 }
 
 func (s *Scheduler) schedule(
-	out *Outcome, p *Plan, snap *endpoints.Snapshot, now time.Time,
+	out *Outcome, p *Plan, before *Intake, snap *endpoints.Snapshot, now time.Time,
 ) {
 	req := s.course.request
 	s.view.gather(p, req, snap, now)
@@ -123,7 +123,7 @@ func (s *Scheduler) schedule(
 		out.fail(messages.NoEndpoints, detail)
 		return
 	}
-	if refused := s.arrive(p, now); refused.Reason != messages.NoReason {
+	if refused := s.arrive(p, before, now); refused.Reason != messages.NoReason {
 		out.refuse(refused)
 		return
 	}

@@ -63,16 +63,16 @@ func (s *Scheduler) shadow(
 
 // Reach returns a name for the endpoints that would do for a request if they all had room: those that the filters of
 // each profile keep. Equal sets have equal names; 0 = there is no endpoint. It picks none. If the request would be
-// refused with room everywhere, it returns why.
+// refused with room everywhere, it returns why. before is as in Run.
 func (s *Scheduler) Reach(
-	p *Plan, req *messages.Request, snap *endpoints.Snapshot, now time.Time,
+	p *Plan, req *messages.Request, before *Intake, snap *endpoints.Snapshot, now time.Time,
 ) (name uint64, refused Refusal) {
 	if p.keepsAll(req) {
 		return 1, Refusal{}
 	}
 	s.run.observer, s.run.tools, s.run.full = p.observer, &s.shadows, false
 	defer func() { s.run.tools = &s.tools }()
-	s.course.request, s.course.values = req, make([]any, p.Layout().Privates())
+	s.course.request, s.course.values = req, before.slots(p.Layout().Privates())
 	defer s.forget()
 	s.view.gather(p, req, snap, now)
 	s.view.match(req, snap.Slots(), s.tools.Matcher, p.prefixes)
@@ -80,7 +80,7 @@ func (s *Scheduler) Reach(
 	if len(s.view.all) == 0 {
 		return 0, Refusal{}
 	}
-	if refused = s.arrive(p, now); refused.Reason != messages.NoReason {
+	if refused = s.arrive(p, before, now); refused.Reason != messages.NoReason {
 		return 0, refused
 	}
 	runs, why, detail := s.profiles(p, &d, now)

@@ -15,8 +15,8 @@ import (
 // ownMain is the main of another module that adds plugins. README has the same code.
 const ownMain = "testdata/plugins/main.go"
 
-// buildOwn builds that main as the only file of a module of its own, and returns the program.
-func buildOwn(t *testing.T) string {
+// buildOwn builds a main as the only file of a module of its own, and returns the program.
+func buildOwn(t *testing.T, main string) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -28,7 +28,7 @@ func buildOwn(t *testing.T) string {
 		"require github.com/signalbox-epp/signalbox v0.0.0\n\nreplace github.com/signalbox-epp/signalbox => "+root+"\n")
 	writeFile(t, filepath.Join(folder, "go.mod"), module)
 	writeFile(t, filepath.Join(folder, "go.sum"), readFile(t, filepath.Join(root, "go.sum")))
-	writeFile(t, filepath.Join(folder, "main.go"), readFile(t, ownMain))
+	writeFile(t, filepath.Join(folder, "main.go"), readFile(t, main))
 	program := filepath.Join(folder, "my-picker")
 	build := exec.Command("go", "build", "-mod=mod", "-o", program, ".")
 	build.Dir, build.Env = folder, append(os.Environ(), "GOWORK=off")
@@ -69,7 +69,7 @@ dataLayer:
   - pluginRef: metrics-data-source
     extractors: [{pluginRef: core-metrics-extractor}, {pluginRef: example.com/lines-extractor}]
 `)}
-	s.picker.binary = buildOwn(t)
+	s.picker.binary = buildOwn(t, ownMain)
 	s.picker.label(t, servers, "topology.kubernetes.io/zone", "a", "b")
 	s.picker.startAgain(t)
 	s.picker.sampled(t, len(servers))

@@ -95,7 +95,7 @@ func Room(t *testing.T, g schedule.Gate, ceiling float64, all ...Endpoint) (kept
 	snap, _ := pool(began, all)
 	schedule.NewScheduler(schedule.Tools{
 		Clock: stopped{}, Rand: rand.New(rand.NewPCG(1, 2)), Ceilings: fixed(ceiling),
-	}).Run(plan, Request(), snap, began)
+	}).Run(plan, Request(), nil, snap, began)
 	return kept
 }
 
@@ -210,7 +210,7 @@ var began = time.Unix(1_800_000_000, 0)
 func run(plan *schedule.Plan, req *messages.Request, all []Endpoint) schedule.Outcome {
 	snap, held := pool(began, all)
 	s := schedule.NewScheduler(schedule.Tools{Clock: stopped{}, Matcher: held, Rand: rand.New(rand.NewPCG(1, 2))})
-	return s.Run(plan, req, snap, began)
+	return s.Run(plan, req, nil, snap, began)
 }
 
 // pool returns the endpoints as they are at a time, and what of the prompt they hold. The slot of an endpoint is its

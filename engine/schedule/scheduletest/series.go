@@ -108,7 +108,7 @@ func (s *Series) Produced(req *messages.Request, name string, all ...Endpoint) (
 func (s *Series) Allocs(req *messages.Request, all ...Endpoint) float64 {
 	snap, held := pool(s.Now, all)
 	s.held = held
-	return testing.AllocsPerRun(100, func() { s.scheduler.Run(s.plan, req, snap, s.Now) })
+	return testing.AllocsPerRun(100, func() { s.scheduler.Run(s.plan, req, nil, snap, s.Now) })
 }
 
 // Pick schedules a request, and has the tables keep what the plugin does.
@@ -116,7 +116,7 @@ func (s *Series) Pick(req *messages.Request, all ...Endpoint) schedule.Outcome {
 	s.Helper()
 	snap, held := pool(s.Now, all)
 	s.held = held
-	out := s.scheduler.Run(s.plan, req, snap, s.Now)
+	out := s.scheduler.Run(s.plan, req, nil, snap, s.Now)
 	s.scheduler.Prepare(s.plan, req, &out)
 	if out.Reason != messages.NoReason {
 		s.Fatalf("%v: %s", out.Reason, out.Detail)

@@ -227,7 +227,7 @@ func (w *world) ask(t *talk) {
 	prompt := w.tokens.Encode(nil, t.text)
 	req := &messages.Request{ID: 1, Model: "m", PromptTokens: len(prompt), Blocks: h.Blocks(), Rest: h.Rest()}
 	req.Blocks = w.plan.Counted(req)
-	out := w.scheduler.Run(w.plan, req, w.snap, w.now)
+	out := w.scheduler.Run(w.plan, req, nil, w.snap, w.now)
 	if len(out.Ranked) == 0 {
 		panic(out.Detail) // one server is always there
 	}
