@@ -54,7 +54,8 @@ type World struct {
 	Status func(messages.Reason) int           // the HTTP status of a refusal
 	Turned func(messages.EndpointSpec, string) // as in scraper.Config; nil = not called
 	// Panicked is called with each panic of an actor and with the loop's last events, a line each; nil = not called.
-	Panicked func(p runtime.Panic, did []string)
+	Panicked       func(p runtime.Panic, did []string)
+	PolicyPanicked func(flow.Panic) // called with panics of policies, as flow.Caught says; nil = not called
 	// ID returns a request's id as clients get it, for exemplars of metrics; nil = there are none.
 	ID func(messages.RequestID) string
 	// Release closes what the picker was given. Close calls it once no actor needs any of it; nil = not called.

@@ -126,7 +126,7 @@ func (p *Picker) spawnCapacity() error {
 	}
 	deps := capacity.Deps{
 		Line: p.line, Ceilings: p.ceilings, Traffic: p.traffic, Settings: p.queueing, Prefixes: p.index,
-		Metrics: metrics,
+		Metrics: metrics, Panicked: p.world.PolicyPanicked,
 	}
 	p.refs.capacity, err = spawn[messages.CapacityMsg](p, 0, "capacity", messages.CapacityStarted{},
 		func() runtime.Actor[messages.CapacityMsg] { return capacity.New(deps) })

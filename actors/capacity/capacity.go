@@ -37,6 +37,7 @@ type Deps struct {
 	Settings func() *flow.Settings // in force
 	Prefixes Matcher
 	Metrics  *Metrics
+	Panicked func(flow.Panic) // called with panics of policies, as flow.Caught says; nil = not called
 }
 
 // Capacity is the actor.
@@ -77,10 +78,11 @@ func New(deps Deps) *Capacity {
 		late: map[messages.RequestID]lateTurn{}, full: map[flow.Class]failure{},
 		ceilings: ceilings{CeilingsWriter: flow.CeilingsWriter{Ceilings: deps.Ceilings}},
 		places:   places{free: map[messages.EndpointID]int{}},
-		reclaim:  newReclaiming(),
 		prices:   prices{full: map[flow.Class]failure{}},
 	}
 	a.queues.Locate(a.held)
+	a.queues.TellPanics(deps.Panicked)
+	a.reclaim = newReclaiming(a.queues.Caught())
 	return a
 }
 

@@ -30,14 +30,13 @@ type scene struct {
 	traffic  flow.Traffic
 	settings flow.Settings
 	cycles   map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]
+	panics   []flow.Panic
 }
 
 func newScene(t testing.TB, limits flow.Limits) *scene {
 	t.Helper()
-	s := &scene{
-		TB: t, actor: runtimetest.NewStage[messages.CapacityMsg](t), reg: prometheus.NewRegistry(),
-		cycles: map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]{},
-	}
+	s := &scene{TB: t, actor: runtimetest.NewStage[messages.CapacityMsg](t), reg: prometheus.NewRegistry()}
+	s.cycles = map[messages.RequestID]*runtimetest.Probe[messages.CycleMsg]{}
 	p := flow.Policies{
 		Ordering: new(orderings.FCFS), Queue: new(queues.ListQueue), Fairness: new(fairness.RoundRobin),
 		Displacement: new(displacements.LongestFlow),
@@ -57,6 +56,7 @@ func (s *scene) play() {
 	s.actor.Play(capacity.New(capacity.Deps{
 		Line: &s.line, Ceilings: &s.ceilings, Traffic: &s.traffic, Prefixes: holders{},
 		Settings: func() *flow.Settings { return &s.settings }, Metrics: s.metrics,
+		Panicked: func(p flow.Panic) { s.panics = append(s.panics, p) },
 	}))
 	s.actor.Tell(messages.CapacityStarted{})
 }

@@ -133,7 +133,7 @@ func (m *Metrics) shareOf(f flow.Fill) share {
 
 // show brings the metrics up to date, of bands those that have changed.
 func (m *Metrics) show(q *flow.Queues) {
-	total, panics := q.Total(), q.Panics()
+	total, panics := q.Total(), q.Caught().Total()
 	m.requests.Set(float64(total.Requests))
 	m.bytes.Set(float64(total.Bytes))
 	m.panics.Add(float64(panics - m.seen))

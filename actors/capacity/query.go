@@ -20,7 +20,7 @@ func (a *Capacity) onFlowsQueried(ctx runtime.Context[messages.CapacityMsg], m m
 		Waiting:    messages.Held(a.queues.Total()),
 		Limits:     messages.Held(a.queues.Limits()),
 		Rate:       a.drain.perSecond(),
-		Panics:     a.queues.Panics(),
+		Panics:     a.queues.Caught().Total(),
 		Bands:      messages.TakeList(bands),
 		UsageLimit: a.queues.LimitedBy(),
 		Full: messages.TakeList(

@@ -28,7 +28,6 @@ type reclaiming struct {
 	ended   bool                             // one of the round has ended
 	round   uint64                           // from 1
 	timer   runtime.Timer                    // nil = idle
-	panics  uint64                           // of policies that were counted
 }
 
 const (
@@ -38,8 +37,10 @@ const (
 	revokedWithin = 10 * time.Second
 )
 
-func newReclaiming() reclaiming {
-	return reclaiming{running: reclaim.NewVictims(), revoked: map[messages.RequestID]time.Time{}}
+// newReclaiming returns one under which no request runs. caught has the panics of policies.
+func newReclaiming(caught *flow.Caught) reclaiming {
+	panicked := func(by reclaim.Policy, value any) { caught.Note("eviction policy", by.Type, value) }
+	return reclaiming{running: reclaim.NewVictims(panicked), revoked: map[messages.RequestID]time.Time{}}
 }
 
 func (a *Capacity) onServingStarted(m messages.ServingStarted) {
@@ -104,8 +105,6 @@ func (a *Capacity) reclaimFor(
 		}
 	}
 	chosen := r.running.Choose(s.Evictions, int(min(want, mostRevoked)), e.Flow.Priority, lacking)
-	a.deps.Metrics.panics.Add(float64(r.running.Panics() - r.panics))
-	r.panics = r.running.Panics()
 	for _, v := range chosen {
 		r.running.Remove(v.Request)
 		if v.Cycle.Tell(messages.Revoked{

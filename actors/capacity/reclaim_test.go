@@ -24,7 +24,8 @@ func reclaiming(t *testing.T) *scene {
 	s := newScene(t, flow.Limits{})
 	s.settings.Settles = settles
 	for _, name := range []string{"sheddable-eviction-filter", "priority-then-time-eviction-order-policy"} {
-		s.settings.Evictions = append(s.settings.Evictions, evictions.Types[name]())
+		policy := reclaim.Policy{Type: name, Eviction: evictions.Types[name]()}
+		s.settings.Evictions = append(s.settings.Evictions, policy)
 	}
 	return s
 }
@@ -208,13 +209,21 @@ func TestNoRequestEndsWithoutNeed(t *testing.T) {
 // A policy that panics ends no request.
 func TestEvictionThatPanics(t *testing.T) {
 	s := reclaiming(t)
-	s.settings.Evictions = append(s.settings.Evictions, broken{})
+	s.settings.Evictions = append(s.settings.Evictions, reclaim.Policy{Type: "broken", Eviction: broken{}})
 	s.runs(11, -1, 9, near)
 	s.asks(1, at(0), 0)
 	s.fails()
 	s.revoked()
 	if got := s.metric("signalbox_flow_policy_panics_total"); got != 1 {
 		t.Errorf("%v panics were counted, want 1", got)
+	}
+	if len(s.panics) != 1 {
+		t.Fatalf("%d panics were told, want 1", len(s.panics))
+	}
+	p := s.panics[0]
+	if p.Policy != "eviction policy" || p.Type != "broken" || p.Value != "no" || p.Times != 1 ||
+		!strings.Contains(string(p.Stack), "broken.Evictable") {
+		t.Errorf("%s of type %s is told: %v, %d times\n%s", p.Policy, p.Type, p.Value, p.Times, p.Stack)
 	}
 }
 

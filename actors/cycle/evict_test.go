@@ -18,7 +18,7 @@ func evictable(t *testing.T, priority int) *scene {
 	s := newScene(t)
 	s.queueing = &flow.Settings{
 		Default: flow.BandSettings{TTL: turnLimit}, Negative: flow.BandSettings{TTL: turnLimit},
-		Evictions: []reclaim.Eviction{new(evictions.Sheddable)},
+		Evictions: []reclaim.Policy{{Eviction: new(evictions.Sheddable)}},
 	}
 	s.plan.HaveWait(bounded{s}, schedule.Step{Name: "room"})
 	s.play()

@@ -222,11 +222,11 @@ const (
 // evictions has running requests end for waiting ones, by the policies that the file lists and by the built-in ones.
 func (l *loader) evictions(s *flowControlSection) {
 	listed := map[string]bool{}
-	var policies []reclaim.Eviction
+	var policies []reclaim.Policy
 	for _, x := range l.instances {
 		if p, ok := x.plugin.(reclaim.Eviction); ok && s.EnableEviction {
 			x.used, listed[x.typ] = true, true
-			policies = append(policies, p)
+			policies = append(policies, reclaim.Policy{Type: x.typ, Eviction: p})
 		}
 	}
 	if !s.EnableEviction {
@@ -234,7 +234,7 @@ func (l *loader) evictions(s *flowControlSection) {
 	}
 	for _, typ := range evictionTypes {
 		if !listed[typ] {
-			policies = append(policies, construct(typ).(reclaim.Eviction))
+			policies = append(policies, reclaim.Policy{Type: typ, Eviction: construct(typ).(reclaim.Eviction)})
 		}
 	}
 	q := l.config.Queueing

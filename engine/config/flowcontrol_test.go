@@ -153,6 +153,17 @@ func TestLoadWarnsOfLongWaits(t *testing.T) {
 	}
 }
 
+// evictionsOf returns the policies without their types, which must be known.
+func evictionsOf(t *testing.T, list []reclaim.Policy) (policies []reclaim.Eviction) {
+	t.Helper()
+	for _, p := range list {
+		if policies = append(policies, p.Eviction); construct(p.Type) == nil {
+			t.Errorf("type %q of %T is none", p.Type, p.Eviction)
+		}
+	}
+	return policies
+}
+
 // Running requests end for waiting ones if the file says so, by the policies that it lists, and by the built-in ones.
 func TestLoadEvictions(t *testing.T) {
 	const on, low = "flowControl: {enableEviction: true", "objectives: [{name: batch, priority: -1}]\n"
@@ -198,7 +209,7 @@ func TestLoadEvictions(t *testing.T) {
 		var policies []reclaim.Eviction
 		var settles time.Duration
 		if got.Queueing != nil {
-			policies, settles = got.Queueing.Evictions, got.Queueing.Settles
+			policies, settles = evictionsOf(t, got.Queueing.Evictions), got.Queueing.Settles
 		}
 		if !reflect.DeepEqual(policies, c.policies) || settles != c.settles {
 			t.Errorf("%s: %T, %v; want %T, %v", name, policies, settles, c.policies, c.settles)

@@ -211,9 +211,8 @@ func (q *Queues) CrowdShare(e *Entry) float64 {
 // crowd asks the limit. If it panics, there is none this time.
 func (q *Queues) crowd(limit CrowdLimit, i int) (share float64) {
 	defer func() {
-		if recover() != nil {
-			q.panics++
-			q.limitFaults++
+		if value := recover(); value != nil {
+			q.limitPanicked(value)
 			share = 1
 		}
 	}()
@@ -254,14 +253,17 @@ func (q *Queues) paceOf(priority int) *pace {
 func (q *Queues) ask() (again time.Duration, ok bool) {
 	defer func() {
 		if !ok {
-			_ = recover()
-			q.panics++
-			q.limitFaults++
+			q.limitPanicked(recover())
 		}
 	}()
 	again = q.settings.UsageLimit.Ceilings(&q.usage, q.shares)
 	q.limitFaults = 0
 	return again, true
+}
+
+func (q *Queues) limitPanicked(value any) {
+	q.caught.Note("usage limit policy", q.settings.LimitedBy, value)
+	q.limitFaults++
 }
 
 // priorities returns those of the configuration, and those of which requests wait, highest first.

@@ -50,9 +50,9 @@ func (q *Queues) account(b *band, a *Account, t Tokens) {
 	}
 	before := a.Service
 	defer func() {
-		if recover() != nil {
+		if value := recover(); value != nil {
 			a.Service = before + t.Prompt + t.Output
-			q.panicked(b, charging)
+			q.panicked(b, charging, value)
 		}
 		a.Service = max(a.Service, 0)
 	}()

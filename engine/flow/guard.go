@@ -33,8 +33,8 @@ func (q *Queues) order(b *band, e *Entry) {
 	}
 	e.orderedBy, e.builtIn, e.Key = b, b.builtIn, e.Arrived.UnixNano()
 	defer func() {
-		if recover() != nil {
-			q.panicked(b, ordering)
+		if value := recover(); value != nil {
+			q.panicked(b, ordering, value)
 		}
 	}()
 	e.Key = b.settings.Ordering.Key(e)
@@ -45,11 +45,11 @@ func (q *Queues) order(b *band, e *Entry) {
 // band stays where it is.
 func (q *Queues) rank(b *band, a *Account, head *Entry) (rank int64) {
 	defer func() {
-		if recover() != nil {
+		if value := recover(); value != nil {
 			if rank = b.rank; head != nil {
 				rank = int64(head.Number)
 			}
-			q.panicked(b, fairness)
+			q.panicked(b, fairness, value)
 		}
 	}()
 	rank = b.settings.Fairness.Rank(a, head)
@@ -60,8 +60,8 @@ func (q *Queues) rank(b *band, a *Account, head *Entry) (rank int64) {
 // join has the fairness ready the account of a flow that begins to wait. If it panics, the account stays as it is.
 func (q *Queues) join(b *band, f *flow) {
 	defer func() {
-		if recover() != nil {
-			q.panicked(b, fairness)
+		if value := recover(); value != nil {
+			q.panicked(b, fairness, value)
 		}
 	}()
 	b.settings.Fairness.Join(&f.account, b.rank)
@@ -76,9 +76,9 @@ func (q *Queues) point(l *line) {
 		return
 	}
 	defer func() {
-		if recover() != nil {
+		if value := recover(); value != nil {
 			l.point, b.stale = Point{}, true
-			q.panicked(b, pointing)
+			q.panicked(b, pointing, value)
 		}
 	}()
 	p, until := chooser.Point(q.now, &l.flow.account, l.head)
@@ -95,9 +95,9 @@ func (q *Queues) point(l *line) {
 // weights asks the Chooser for its weights. If it panics, none is chosen.
 func (q *Queues) weights(b *band, chooser Chooser) (weights Point) {
 	defer func() {
-		if recover() != nil {
+		if value := recover(); value != nil {
 			weights.X = math.NaN()
-			q.panicked(b, choosing)
+			q.panicked(b, choosing, value)
 		}
 	}()
 	weights = chooser.Weights()
@@ -108,9 +108,9 @@ func (q *Queues) weights(b *band, chooser Chooser) (weights Point) {
 // excess asks the displacement. If it panics, the flow has as much as it has requests waiting.
 func (q *Queues) excess(b *band, a *Account, last *Entry) (excess float64) {
 	defer func() {
-		if recover() != nil {
+		if value := recover(); value != nil {
 			excess = float64(a.Requests)
-			q.panicked(b, displacing)
+			q.panicked(b, displacing, value)
 		}
 	}()
 	excess = b.settings.Displacement.Excess(a, last)
@@ -121,9 +121,24 @@ func (q *Queues) excess(b *band, a *Account, last *Entry) (excess float64) {
 	return excess
 }
 
+// kind returns how a policy is called whose panics are counted apart, and its type.
+func (b *band) kind(policy int) (kind, typ string) {
+	names := &b.settings.Names
+	switch policy {
+	case ordering:
+		return "ordering policy", names.Ordering
+	case displacing:
+		return "displacement policy", names.Displacement
+	case queue:
+		return "queue", names.Queue
+	}
+	return "fairness policy", names.Fairness
+}
+
 // panicked counts, and has the band go on with the built-in policies once it is enough.
-func (q *Queues) panicked(b *band, policy int) {
-	q.panics++
+func (q *Queues) panicked(b *band, policy int, value any) {
+	kind, typ := b.kind(policy)
+	q.caught.Note(kind, typ, value)
 	b.faults[policy]++
 	if b.faults[policy] >= mostPanics {
 		q.builtIn[b.priority] = true
@@ -162,8 +177,7 @@ func (q *Queues) survives(b *band, change func()) (survived bool) {
 		if survived || b.builtIn {
 			return
 		}
-		_ = recover()
-		q.panicked(b, queue)
+		q.panicked(b, queue, recover())
 		if b.broken {
 			b.fallBack(q.settings.BuiltIn)
 		}

@@ -1,9 +1,11 @@
 package flow_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,6 +121,10 @@ func breaking(b flow.BandSettings, total flow.Limits, fails func(string) bool) (
 	p := &broken{
 		Ordering: b.Ordering, Fairness: b.Fairness, Displacement: b.Displacement, queue: b.Queue, fails: fails,
 	}
+	b.Names = messages.PolicyNames{
+		Ordering: "broken ordering policy", Queue: "broken queue", Fairness: "broken fairness policy",
+		Displacement: "broken displacement policy",
+	}
 	b.Policies = flow.Policies{
 		Ordering: brokenOrdering{p}, Fairness: brokenFairness{p}, Displacement: brokenDisplacement{p},
 		Queue: brokenType{p},
@@ -138,6 +144,8 @@ func TestPolicyThatAlwaysPanicsIsReplaced(t *testing.T) {
 			always := func(c string) bool { return c == call }
 			s, p := breaking(band(edf, fair, flow.Limits{}), flow.Limits{Requests: 8}, always)
 			q, w := flow.New(s), new(waiting)
+			var told []flow.Panic
+			q.TellPanics(func(p flow.Panic) { told = append(told, p) })
 			for range 4 {
 				push(t, q, w.of("a", 0), w.of("b", 0))
 			}
@@ -157,9 +165,10 @@ func TestPolicyThatAlwaysPanicsIsReplaced(t *testing.T) {
 			if (q.Total() != flow.Total{}) {
 				t.Errorf("%+v waits, want nothing", q.Total())
 			}
-			if n := q.Panics(); n == 0 || n > 6 { // three in each of the two bands
+			if n := q.Caught().Total(); n == 0 || n > 6 { // three in each of the two bands
 				t.Errorf("%d panics, want 1 to 6", n)
 			}
+			checkTold(t, told, call)
 			p.fails = func(string) bool { return false }
 			p.calls = 0
 			q.Configure(s)
@@ -168,6 +177,34 @@ func TestPolicyThatAlwaysPanicsIsReplaced(t *testing.T) {
 				t.Error("another configuration does not bring the policies back")
 			}
 		})
+	}
+}
+
+// checkTold wants the first, second and fourth panic of a call of broken policies to have been told, with where it came
+// from.
+func checkTold(t *testing.T, told []flow.Panic, call string) {
+	t.Helper()
+	kinds := map[string]string{
+		"Key": "ordering policy", "Push": "queue", "Pushed": "queue", "Remove": "queue", "Head": "queue",
+		"Tail": "queue", "Excess": "displacement policy",
+	}
+	if len(told) == 0 {
+		t.Error("no panic is told")
+	}
+	for i, p := range told {
+		if want := cmp.Or(kinds[call], "fairness policy"); p.Policy != want || p.Type != "broken "+want {
+			t.Errorf("%s of type %s is told, want %s", p.Policy, p.Type, want)
+		}
+		where := "flow_test.(*broken).may"
+		if call == "no number" { // not the policy itself panics
+			where = "flow.(*Queues).point"
+		}
+		if !strings.Contains(fmt.Sprint(p.Value), call) || !strings.Contains(string(p.Stack), where) {
+			t.Errorf("%v is told, want %s; of\n%s\nwant %s", p.Value, call, p.Stack, where)
+		}
+		if p.Times != 1<<i {
+			t.Errorf("panic %d is told as %d, want %d", i, p.Times, 1<<i)
+		}
 	}
 }
 
@@ -187,8 +224,8 @@ func TestPolicyThatPanicsNowAndThenStays(t *testing.T) {
 				push(t, q, w.of("a", 0))
 				q.Next(anyRoom)
 			}
-			if p.calls = 0; q.Panics() < 15 {
-				t.Fatalf("%d panics", q.Panics())
+			if p.calls = 0; q.Caught().Total() < 15 {
+				t.Fatalf("%d panics", q.Caught().Total())
 			}
 			push(t, q, w.of("a", 0))
 			if p.calls == 0 {

@@ -28,7 +28,7 @@ type Queues struct {
 // faults are what policies did wrong.
 type faults struct {
 	builtIn map[int]bool // priorities whose policies panicked too often under the settings in force
-	panics  uint64
+	caught  *Caught
 }
 
 // looks is what serves to decide who is next.
@@ -57,7 +57,7 @@ type limiting struct {
 // New returns queues that hold nothing.
 func New(s Settings) *Queues {
 	q := &Queues{settings: s, entries: map[messages.RequestID]*Entry{}}
-	q.builtIn = map[int]bool{}
+	q.builtIn, q.caught = map[int]bool{}, NewCaught(nil)
 	q.paces = map[int]*pace{}
 	return q
 }
@@ -103,8 +103,11 @@ func (q *Queues) Advance(now time.Time) { q.now = now }
 // Total returns how much waits.
 func (q *Queues) Total() Total { return q.total }
 
-// Panics returns how many calls of policies panicked.
-func (q *Queues) Panics() uint64 { return q.panics }
+// Caught returns the panics of policies.
+func (q *Queues) Caught() *Caught { return q.caught }
+
+// TellPanics has panics of policies be told from now on, and counted anew.
+func (q *Queues) TellPanics(tell func(Panic)) { q.caught = NewCaught(tell) }
 
 // Push has a request wait. If a limit is reached, requests that matter less make way, and leave with their reasons:
 // those of lower priority first, or one of its own priority that the displacement names. If that does not help, nothing

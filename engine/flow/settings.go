@@ -74,13 +74,13 @@ type Settings struct {
 	Negative BandSettings         // of priorities < 0 that have none
 	BuiltIn  Policies             // in the place of policies that panic
 
-	LimitedBy  string             // type of UsageLimit; "" = none
-	UsageLimit UsageLimit         // nil = endpoints may be full with requests of any priority
-	Priorities []int              // that requests of the configuration may have; none = any
-	Flows      int                // that a band tells apart; others share one, as ids says
-	Without    time.Duration      // how long a request waits at most while there is no endpoint; 0 as for TTL
-	Evictions  []reclaim.Eviction // that say which running requests are ended for waiting ones; nil = none is
-	Settles    time.Duration      // until the room of a request that was ended shows; set if there are Evictions
+	LimitedBy  string           // type of UsageLimit; "" = none
+	UsageLimit UsageLimit       // nil = endpoints may be full with requests of any priority
+	Priorities []int            // that requests of the configuration may have; none = any
+	Flows      int              // that a band tells apart; others share one, as ids says
+	Without    time.Duration    // how long a request waits at most while there is no endpoint; 0 as for TTL
+	Evictions  []reclaim.Policy // that say which running requests are ended for waiting ones; nil = none is
+	Settles    time.Duration    // until the room of a request that was ended shows; set if there are Evictions
 }
 
 // DefaultFlows is how many flows a band tells apart.

@@ -28,25 +28,29 @@ type Eviction interface {
 	Compare(a, b *Running) int
 }
 
-// Victims holds the requests that run and may be ended. The actor that owns it is the only one that calls it.
-type Victims struct {
-	all    map[messages.RequestID]*Running
-	at     map[messages.EndpointID]map[messages.RequestID]*Running
-	panics uint64
+// Policy is an Eviction of a configuration.
+type Policy struct {
+	Type string // as the configuration names it
+	Eviction
 }
 
-// NewVictims returns one that holds nothing.
-func NewVictims() *Victims {
+// Victims holds the requests that run and may be ended. The actor that owns it is the only one that calls it.
+type Victims struct {
+	all      map[messages.RequestID]*Running
+	at       map[messages.EndpointID]map[messages.RequestID]*Running
+	panicked func(by Policy, value any)
+}
+
+// NewVictims returns one that holds nothing. panicked is called with each panic of a policy, while it unwinds.
+func NewVictims(panicked func(by Policy, value any)) *Victims {
 	return &Victims{
 		all: map[messages.RequestID]*Running{}, at: map[messages.EndpointID]map[messages.RequestID]*Running{},
+		panicked: panicked,
 	}
 }
 
 // Len returns how many requests it holds.
 func (v *Victims) Len() int { return len(v.all) }
-
-// Panics returns how many calls of policies panicked.
-func (v *Victims) Panics() uint64 { return v.panics }
 
 // Put enters a request, in place of what was known of it.
 func (v *Victims) Put(r *Running) {
@@ -75,27 +79,34 @@ func (v *Victims) Remove(id messages.RequestID) *Running {
 // Choose returns the requests to end for one of a priority that would do with room at one of these endpoints: at most
 // so many, all of lower priority, the first to end first. If a policy panics there are none.
 func (v *Victims) Choose(
-	policies []Eviction, most, priority int, at messages.List[messages.EndpointID],
+	policies []Policy, most, priority int, at messages.List[messages.EndpointID],
 ) (chosen []*Running) {
+	asks := asking{policies: policies}
 	defer func() {
-		if recover() != nil {
-			v.panics++
+		if value := recover(); value != nil {
+			v.panicked(asks.now, value)
 			chosen = nil
 		}
 	}()
 	for _, id := range at.All() {
 		for _, r := range v.at[id] {
-			if r.Flow.Priority < priority && evictable(policies, r) {
-				chosen = insert(policies, chosen, most, r)
+			if r.Flow.Priority < priority && asks.evictable(r) {
+				chosen = asks.insert(chosen, most, r)
 			}
 		}
 	}
 	return chosen
 }
 
-func evictable(policies []Eviction, r *Running) bool {
-	for _, p := range policies {
-		if !p.Evictable(r) {
+// asking are policies that are asked one after the other.
+type asking struct {
+	policies []Policy
+	now      Policy // the one that is asked
+}
+
+func (a *asking) evictable(r *Running) bool {
+	for _, a.now = range a.policies {
+		if !a.now.Evictable(r) {
 			return false
 		}
 	}
@@ -104,9 +115,9 @@ func evictable(policies []Eviction, r *Running) bool {
 
 // insert puts a request where it belongs among those chosen, of which at most so many stay. No two requests are equal,
 // so the order in which they come does not matter.
-func insert(policies []Eviction, chosen []*Running, most int, r *Running) []*Running {
+func (a *asking) insert(chosen []*Running, most int, r *Running) []*Running {
 	at := len(chosen)
-	for at > 0 && compare(policies, r, chosen[at-1]) < 0 {
+	for at > 0 && a.compare(r, chosen[at-1]) < 0 {
 		at--
 	}
 	if at == most {
@@ -118,11 +129,11 @@ func insert(policies []Eviction, chosen []*Running, most int, r *Running) []*Run
 	return chosen[:min(len(chosen), most)]
 }
 
-func compare(policies []Eviction, a, b *Running) int {
-	for _, p := range policies {
-		if c := p.Compare(a, b); c != 0 {
+func (a *asking) compare(one, other *Running) int {
+	for _, a.now = range a.policies {
+		if c := a.now.Compare(one, other); c != 0 {
 			return c
 		}
 	}
-	return cmp.Compare(b.Request, a.Request)
+	return cmp.Compare(other.Request, one.Request)
 }

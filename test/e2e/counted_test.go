@@ -54,13 +54,11 @@ func callsOf(t *testing.T, path string) map[string][]string {
 	return all
 }
 
-// TestEnvoyCallsEachPointOnce counts the calls of a plugin of another module for each way that a request can take: it
-// finds room, waits and has turns in vain, is classed anew because an endpoint joins, is displaced, and gives up.
-func TestEnvoyCallsEachPointOnce(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "calls")
-	t.Setenv("CALLS", path)
-	program := buildOwn(t, "testdata/counted/main.go")
-	g := gatedWith(t, countedText, nil, func(servers, flags []string) *stack {
+// gatedOwn is a server behind Envoy and a program of another module, whose requests wait.
+func gatedOwn(t *testing.T, main, text string) *gated {
+	t.Helper()
+	program := buildOwn(t, main)
+	return gatedWith(t, text, nil, func(servers, flags []string) *stack {
 		s := &stack{servers: servers, picker: newPicker(t, "127.0.0.1", flags...)}
 		s.picker.binary = program
 		s.picker.setEndpoints(t, servers)
@@ -72,6 +70,14 @@ func TestEnvoyCallsEachPointOnce(t *testing.T) {
 		t.Cleanup(s.client.close)
 		return s
 	})
+}
+
+// TestEnvoyCallsEachPointOnce counts the calls of a plugin of another module for each way that a request can take: it
+// finds room, waits and has turns in vain, is classed anew because an endpoint joins, is displaced, and gives up.
+func TestEnvoyCallsEachPointOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "calls")
+	t.Setenv("CALLS", path)
+	g := gatedOwn(t, "testdata/counted/main.go", countedText)
 	g.sends("room-1")
 	g.sends("room-2")
 	g.server.works(t, 2)
@@ -129,5 +135,43 @@ func (g *gated) checkCalls(prompt string, got []string, waited bool) {
 	delete(count, "FirstToken") // it comes with the access log's entry, if that tells
 	if fmt.Sprint(count) != fmt.Sprint(want) {
 		g.Errorf("%s: calls %v, want %v; all: %q", prompt, count, want, got)
+	}
+}
+
+// TestEnvoyLogsPanicsOfPolicies: what a policy of another module panics with is in the log, with its stack and how
+// often, and requests are served in the order of their arrival all the same.
+func TestEnvoyLogsPanicsOfPolicies(t *testing.T) {
+	g := gatedOwn(t, "testdata/counted/main.go", strings.NewReplacer("- {type: example.com/counted}\n", "",
+		"example.com/order", "example.com/broken").Replace(countedText))
+	g.sends("room-1")
+	g.sends("room-2")
+	g.server.works(t, 2)
+	for i := range 4 {
+		g.sends(fmt.Sprint("waits-", i))
+		g.waits(i + 1)
+	}
+	g.server.release(-1)
+	for _, prompt := range []string{"room-1", "room-2", "waits-0", "waits-1", "waits-2", "waits-3"} {
+		g.got(prompt, 200, "")
+	}
+	if n := g.picker.metric("signalbox_flow_policy_panics_total"); n != 3 {
+		t.Errorf("%v panics, want 3, after which a policy that is built in orders", n)
+	}
+	var lines []string
+	for line := range strings.Lines(g.picker.log.text()) {
+		if strings.Contains(line, `"msg":"a policy panicked"`) {
+			lines = append(lines, line)
+		}
+	}
+	for i, line := range lines {
+		if !containsAll(line, []string{
+			`"panic":"it has no key"`, "main.broken.Key", `"plugin_type":"example.com/broken"`,
+			`"policy":"ordering policy"`, fmt.Sprintf(`"times":%d`, i+1),
+		}) {
+			t.Errorf("the log says %s", line)
+		}
+	}
+	if len(lines) != 2 {
+		t.Errorf("%d lines of the log tell panics, want those of the first and the second", len(lines))
 	}
 }

@@ -135,7 +135,7 @@ var usageLimits = map[string]contract{
 		file: "engine/flow/ceilings.go", was: "max(min(share, most), leastShare)", is: "max(min(share, 1), leastShare)",
 	}, "engine/flow", "TestCeilingsKeep"},
 	"a usage limit that panics is asked for ever": {fault{
-		file: "engine/flow/ceilings.go", was: "q.limitFaults++\n\t\t}\n\t}()\n\tagain", is: "}\n\t}()\n\tagain",
+		file: "engine/flow/ceilings.go", was: "value)\n\tq.limitFaults++", is: "value)",
 	}, "engine/flow", "TestUsageLimitThatPanics"},
 	"load is taken up to the whole capacity": {fault{
 		file: "actors/cycle/wait.go", was: "c.plan.Bounds(out.Ceiling)", is: "c.plan.Bounds(1)",

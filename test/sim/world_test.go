@@ -167,7 +167,7 @@ func (w *world) queueing() *flow.Settings {
 	return &flow.Settings{
 		Limits: flow.Limits{Requests: 56}, Default: band, Negative: band, BuiltIn: builtIn, Without: limits.Queue / 2,
 		UsageLimit: &ceilings{w},
-		Evictions:  []reclaim.Eviction{new(evictions.Sheddable), new(evictions.PriorityThenTime)},
+		Evictions:  []reclaim.Policy{{Eviction: new(evictions.Sheddable)}, {Eviction: new(evictions.PriorityThenTime)}},
 		Settles:    10 * time.Millisecond,
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 	"github.com/signalbox-epp/signalbox/adapters/xds"
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	machine "github.com/signalbox-epp/signalbox/engine/outlier"
 	"github.com/signalbox-epp/signalbox/engine/runtime"
 	"github.com/signalbox-epp/signalbox/messages"
@@ -166,6 +167,7 @@ func (t *tree) world() signalbox.World {
 	w := signalbox.World{
 		Metrics: t.registry, ID: t.formatID, Fetcher: t.fetcher, Checker: t.checker,
 		Report: requests.Report, Status: extproc.Status, Turned: t.turned, Panicked: t.onPanic, Release: t.release,
+		PolicyPanicked: t.onPolicyPanic,
 	}
 	if t.xds != nil { // a nil *xds.Server would be an announcer
 		w.Announcer, w.Hangs = t.xds, t.hangs
@@ -177,6 +179,12 @@ func (t *tree) onPanic(p runtime.Panic, did []string) {
 	t.log.Error("an actor panicked", zap.String("actor", p.Actor), zap.Uint64("id", p.ID),
 		zap.String("message", p.Message),
 		zap.Any("panic", p.Value), zap.ByteString("actor_stack", p.Stack), zap.Strings("loop_did_last", did))
+}
+
+// onPolicyPanic logs a panic that was caught, with how often the policy has panicked.
+func (t *tree) onPolicyPanic(p flow.Panic) {
+	t.log.Error("a policy panicked", zap.String("policy", p.Policy), zap.String("plugin_type", p.Type),
+		zap.Any("panic", p.Value), zap.Uint64("times", p.Times), zap.ByteString("policy_stack", p.Stack))
 }
 
 func (t *tree) formatID(id messages.RequestID) string { return extproc.FormatID(t.instance, id) }

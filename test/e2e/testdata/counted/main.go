@@ -68,7 +68,9 @@ func (c *counted) FirstToken(b *schedule.Begun) {
 	note("FirstToken", id, b.Took())
 }
 
-func (c *counted) ResponseEnd(e *schedule.Ended) { note("ResponseEnd", e.Request().ID(), e.Record().Status) }
+func (c *counted) ResponseEnd(e *schedule.Ended) {
+	note("ResponseEnd", e.Request().ID(), e.Record().Status)
+}
 
 // order has the longest prompt go last.
 type order struct{}
@@ -80,6 +82,13 @@ func (order) Key(e *flow.Entry) int64 {
 
 func (order) Needs() flow.Ability { return flow.KeyOrder }
 
+// broken is an ordering that panics.
+type broken struct{}
+
+func (broken) Key(*flow.Entry) int64 { panic("it has no key") }
+
+func (broken) Needs() flow.Ability { return flow.KeyOrder }
+
 func main() {
 	app.Main(app.Named("counted", "v1.0.0"), app.Plugins(
 		config.PluginType{
@@ -87,6 +96,9 @@ func main() {
 		},
 		config.PluginType{
 			Type: "example.com/order", Text: "Has the longest prompt go last.", New: func() any { return new(order) },
+		},
+		config.PluginType{
+			Type: "example.com/broken", Text: "Panics.", New: func() any { return new(broken) },
 		},
 	))
 }
