@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,7 @@ func (c *Cycle) choose(ctx runtime.Context[messages.CycleMsg], out *schedule.Out
 	if len(out.Ranked) == 0 {
 		return
 	}
-	c.chosen, c.picked, c.probe = out.Ranked[0], ctx.Now(), out.Probe
+	c.chosen, c.picked, c.probe, c.incident, c.tried = out.Ranked[0], ctx.Now(), out.Probe, 0, nil
 	c.service.cached = int32(max(out.PrefixBlocks*blockindex.BlockTokens, -1))
 	if s := c.chosen.Outlier(); s != nil && (c.probe || s.Ejected && c.conclusive(ctx, s)) {
 		c.incident = s.Incident
@@ -70,10 +71,15 @@ func (c *Cycle) conclusive(ctx runtime.Context[messages.CycleMsg], s *outlier.St
 // the request is cut. An answer that is not streamed is silent until it is whole, which is no failure. If such a
 // request is the probe, it gives the probe back after the first-token timeout, so that another one can try.
 func (c *Cycle) patience() time.Duration {
-	if c.patient || !c.req.Stream && !c.probe {
+	if c.patient || !c.req.Stream && !c.probes() {
 		return c.deps.Limits.ResponseIdle
 	}
 	return min(c.deps.Limits.FirstToken, c.deps.Limits.ResponseIdle)
+}
+
+// probes reports whether the request is a probe, of the endpoint that serves or of what works before it.
+func (c *Cycle) probes() bool {
+	return c.probe || slices.ContainsFunc(c.tried, func(t tried) bool { return t.probe })
 }
 
 // judge reports what a response's status says of the endpoint that served. A client's error (4xx) is no failure of it.
@@ -208,7 +214,7 @@ func (c *Cycle) busyFor(ctx runtime.Context[messages.CycleMsg]) time.Duration {
 }
 
 // reportSilence reports a failure if the answer is streamed, and so should have begun by now. Otherwise it only gives
-// back the probe.
+// back the probes.
 func (c *Cycle) reportSilence() {
 	c.patient = true
 	if c.req.Stream {
@@ -216,7 +222,7 @@ func (c *Cycle) reportSilence() {
 		c.failStages(messages.NoFirstToken)
 		return
 	}
-	c.abandonProbe()
+	c.abandonProbes()
 }
 
 // reportLeave reports a client that left before the first token of a streamed answer. What that says of the endpoint
@@ -239,14 +245,15 @@ func (c *Cycle) reportLeave() {
 	})
 }
 
-// abandonProbe gives the probes back without a result that the request has.
-func (c *Cycle) abandonProbe() {
-	for _, t := range c.tried {
-		if t.probe {
+// abandonProbes gives the probes that the request has back without a result. A good answer that comes later still shows
+// that the endpoints serve again.
+func (c *Cycle) abandonProbes() {
+	for i := range c.tried {
+		if t := &c.tried[i]; t.probe {
+			t.probe = false
 			c.deps.Outlier.Tell(messages.ProbeAbandoned{Endpoint: t.endpoint.ID, Incident: t.incident})
 		}
 	}
-	c.tried = nil
 	if c.probe {
 		c.probe = false
 		c.deps.Outlier.Tell(messages.ProbeAbandoned{Endpoint: c.chosen.ID, Incident: c.incident})

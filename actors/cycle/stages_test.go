@@ -1,6 +1,7 @@
 package cycle_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -219,31 +220,58 @@ func TestStageThatIsTriedHasItsResultFromTheAnswer(t *testing.T) {
 		"the client leaves": {[]messages.CycleMsg{started, messages.StreamGone{}}, is(gaveUp)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := split{}.coming(t)
-			s.eject(second)
-			s.plan = schedule.NewPlan([]schedule.Profile{
-				{Name: "decode", Filters: []schedule.FilterStep{{Filter: at(0)}},
-					Picker: schedule.PickerStep{Picker: inOrder{}}},
-				{Name: "prefill", Filters: []schedule.FilterStep{{Filter: at(1)}},
-					Picker: schedule.PickerStep{Picker: inOrder{}}},
-			}, nil, inStages{}, 0)
-			s.play()
-			s.arrive()
+			s := tryingStage(t, true)
 			for _, m := range c.told {
 				s.cycle.Tell(m)
 			}
 			s.cycle.Crash()
-			var got []messages.OutlierMsg
-			for _, m := range s.outlier.Told() {
-				if of(m) == second {
-					got = append(got, m)
-				}
-			}
-			if want := c.want(s); len(got) != 1 || got[0] != want {
-				t.Errorf("told %+v of the stage, want %+v", got, want)
-			}
+			s.toldOfStage(c.want(s))
 		})
 	}
+}
+
+// tryingStage returns a scene whose second endpoint is ejected and works before the first, and whose request is the
+// probe of it.
+func tryingStage(t *testing.T, streamed bool) *scene {
+	t.Helper()
+	s := newScene(t)
+	s.asked.Stream = streamed
+	s.eject(second)
+	s.plan = schedule.NewPlan([]schedule.Profile{
+		{Name: "decode", Filters: []schedule.FilterStep{{Filter: at(0)}},
+			Picker: schedule.PickerStep{Picker: inOrder{}}},
+		{Name: "prefill", Filters: []schedule.FilterStep{{Filter: at(1)}},
+			Picker: schedule.PickerStep{Picker: inOrder{}}},
+	}, nil, inStages{}, 0)
+	s.play()
+	s.ready(24 * time.Hour)
+	s.arrive()
+	return s
+}
+
+// toldOfStage wants these to be all that the outlier actor was told of the second endpoint since it was asked last.
+func (s *scene) toldOfStage(want ...messages.OutlierMsg) {
+	s.Helper()
+	var got []messages.OutlierMsg
+	for _, m := range s.outlier.Told() {
+		if of(m) == second {
+			got = append(got, m)
+		}
+	}
+	if !slices.Equal(got, want) {
+		s.Errorf("told %+v of the stage, want %+v", got, want)
+	}
+}
+
+// An answer that is not streamed is silent until it is whole, so its request lets others try the stage meanwhile. If it
+// ends well, the stage serves again all the same.
+func TestUnstreamedAnswerLetsOthersTryTheStage(t *testing.T) {
+	s := tryingStage(t, false)
+	s.cycle.Advance(tokenLimit)
+	s.toldOfStage(messages.ProbeAbandoned{Endpoint: second, Incident: incident})
+	s.cycle.Tell(messages.ResponseStarted{Status: 200})
+	s.cycle.Tell(messages.ResponseEnded{})
+	s.toldOfStage(messages.SuccessReported{Endpoint: second, Incident: incident})
 }
 
 // of returns the endpoint that a report is about.

@@ -81,7 +81,7 @@ func (c *Cycle) price(ctx runtime.Context[messages.CycleMsg]) bool {
 	}
 	c.choose(ctx, &out)
 	c.waitAt(out.Ranked[0])
-	c.abandonProbe()
+	c.abandonProbes()
 	c.chosen = nil
 	return true
 }
@@ -171,7 +171,7 @@ func (c *Cycle) reserve(ctx runtime.Context[messages.CycleMsg], out *schedule.Ou
 
 // giveRoomBack takes the load of a pick back that the request does not use.
 func (c *Cycle) giveRoomBack() {
-	c.abandonProbe()
+	c.abandonProbes()
 	c.unhold()
 	c.unloadStages()
 	c.letGo()
