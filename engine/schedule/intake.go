@@ -79,16 +79,16 @@ func (r *profileRun) screen(screeners []point[Screener], before *Intake) Refusal
 	}
 	stays, was := slices.Repeat([]bool{true}, len(r.view.all)), before.looked(r.view.ids)
 	r.screened = r.screened[:0]
-	for place, at := range was {
-		if at < 0 {
+	for place, then := range was {
+		if then < 0 {
 			r.screened = append(r.screened, place)
 		}
 	}
 	some := len(was) == 0 || len(r.screened) > 0 // that no screener has looked at
 	for i := range screeners {
 		at := &screeners[i]
-		for place, at := range was {
-			stays[place] = stays[place] && (at < 0 || before.screeners[i].Kept.At(at))
+		for place, then := range was {
+			stays[place] = stays[place] && (then < 0 || before.screeners[i].Kept.At(then))
 		}
 		if some {
 			r.visit(&at.Step, at.sources, func() Refusal {
