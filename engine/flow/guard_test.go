@@ -235,6 +235,22 @@ func TestPolicyThatPanicsNowAndThenStays(t *testing.T) {
 	}
 }
 
+// A fairness may panic once too often while a turn is decided: then the built-in one decides it.
+func TestFairnessIsReplacedWithinATurn(t *testing.T) {
+	s, _ := breaking(band(fcfs, program, flow.Limits{}), flow.Limits{}, func(c string) bool { return c == "Point" })
+	q, w := flow.New(s), new(waiting)
+	push(t, q, w.of("a", 0), w.of("b", 0))
+	if n := q.Caught().Total(); n != 2 {
+		t.Fatalf("%d panics before the turn, want 2", n)
+	}
+	if got, want := drain(q), []string{"a1", "b2"}; !slices.Equal(got, want) {
+		t.Errorf("dispatched %v, want %v", got, want)
+	}
+	if n := q.Caught().Total(); n != 3 {
+		t.Errorf("%d panics, want 3", n)
+	}
+}
+
 func TestFlowWhoseQueuePanickedMakesWay(t *testing.T) {
 	fails := true
 	s, _ := breaking(band(fcfs, robin, flow.Limits{}), flow.Limits{}, func(c string) bool {

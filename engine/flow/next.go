@@ -38,6 +38,9 @@ var Forever = time.Unix(1<<40, 0)
 func (q *Queues) chosen(b *band, chooser Chooser, room func(*Entry) bool) *line {
 	if b.stale || q.now.After(b.until) {
 		q.change(b, func() { q.repoint(b) })
+		if _, still := b.settings.Fairness.(Chooser); !still {
+			return nil // it panicked too often, and the built-in fairness is in its place
+		}
 	}
 	var few [8]*lines
 	open, all := few[:0], box{}
