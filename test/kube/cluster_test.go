@@ -45,17 +45,19 @@ type cluster struct {
 // object is an object as JSON has it.
 type object map[string]any
 
-// startCluster starts a kube-apiserver over a folder. It is tried twice, for another process may take its port.
+// startCluster starts a kube-apiserver over a folder. It is tried a few times, for another process may take its port.
 func startCluster(folder string, flags ...string) (*cluster, error) {
 	c := &cluster{folder: folder, flags: flags}
-	err := c.first()
-	if err != nil {
-		err = errors.Join(os.RemoveAll(folder), c.first())
+	var failed error
+	for try := range 4 {
+		time.Sleep(time.Duration(try) * time.Second)
+		err := c.first()
+		if err == nil {
+			return c, c.connect()
+		}
+		failed = errors.Join(failed, err, os.RemoveAll(folder))
 	}
-	if err != nil {
-		return nil, err
-	}
-	return c, c.connect()
+	return nil, failed
 }
 
 // first starts the process over a folder without anything, at a port that it has again whenever it is restarted.
@@ -117,7 +119,9 @@ func (c *cluster) start() error {
 		return nil
 	}
 	c.stop()
-	return fmt.Errorf("kube-apiserver is not ready:\n%s", log.Bytes()[max(0, log.Len()-4000):])
+	etcd, _ := os.ReadFile(filepath.Join(c.folder, "etcd.log")) // what it cannot go on after is told there alone
+	return fmt.Errorf("kube-apiserver is not ready: %v\n%s\n%s", c.cmd.ProcessState,
+		log.Bytes()[max(0, log.Len()-4000):], etcd[max(0, len(etcd)-1000):])
 }
 
 // connect reads how the API server is reached.
