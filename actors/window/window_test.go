@@ -60,7 +60,7 @@ func (s *scene) publish(all ...*endpoints.Endpoint) {
 // load has so many requests be in flight at an endpoint.
 func (s *scene) load(e *endpoints.Endpoint, n int) {
 	for range n {
-		endpoints.LoadWriter{Endpoint: e}.Add(endpoints.Work{Prompt: 100}, time.Time{})
+		endpoints.LoadWriter{Endpoint: e}.Add(endpoints.Work{Prompt: 10}, time.Time{})
 	}
 }
 

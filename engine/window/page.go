@@ -30,16 +30,16 @@ const frozenAfter = 8
 
 // page is what pages have shown.
 type page struct {
-	last         Sample
-	still        int  // pages in a row that said the same while the endpoint worked
-	lied         int  // pages in a row that do not account for the work that was sent
-	honest       bool // the newest page does
-	waitedBefore bool // the page before the newest had requests waiting too
+	last   Sample
+	still  int     // pages in a row that said the same while the endpoint worked
+	lied   int     // pages in a row that do not account for the work that was sent
+	honest bool    // the newest page does
+	before float64 // requests that waited by the page before the newest
 }
 
 // read takes a page in, and reports whether it can be relied on.
 func (p *page) read(s Sample, load Load) bool {
-	p.waitedBefore = p.last.Waiting > 0
+	p.before = p.last.Waiting
 	if p.last.same(&s) && load.Requests > 0 {
 		p.still++
 	} else {

@@ -23,9 +23,10 @@
 // the requests a window bounds the tokens of prompts that are to be computed, by what the endpoint computes in a
 // second, which first tokens tell: the tokens that were to be computed before them, by the time they took. While whole
 // steps of prompts are to be computed, and are about as fast as they were at best, what a page shows as waiting is no
-// queue; once they take twice as long, or the KV cache is full, it is. Where responses bypass the picker, first tokens
-// are known when an answer has ended, and not when they come: there prompts are not bounded, and pages count as they
-// are.
+// queue; once they take twice as long, or the KV cache is full, it is. First tokens are late only by more than that.
+// Before first tokens have told, prompts have the time that they take by a guess. Where responses bypass the picker,
+// first tokens are known when an answer has ended, and not when they come: there prompts are not bounded, and pages
+// count as they are.
 package window
 
 import (
@@ -60,6 +61,7 @@ type Window struct {
 	found    float64 // what it was after work had waited last: about as large as the endpoint allows; 0 = never
 	changed  time.Time
 	from     time.Time // only first tokens of requests that were picked since count
+	idle     time.Time // when it was seen last to have less than a step of prompts to compute
 	step     float64   // by which it grew last; 0 = it shrank last, or is new
 	why      Why
 	first    firsts
@@ -85,7 +87,7 @@ const Slack = 2
 func New(now time.Time, inForce Limits) *Window {
 	w := &Window{
 		requests: float64(inForce.Requests), tokens: float64(inForce.Tokens), changed: now, from: now,
-		why: Why{Cause: Begun, At: now},
+		why: Why{Cause: Begun, At: now}, idle: now,
 	}
 	w.pace.resume(now, inForce.Pace)
 	if w.step = w.requests; inForce.Found {
@@ -126,8 +128,9 @@ func (w *Window) divided(load Load) bool {
 
 // FirstToken learns from the first token of a request. load is that at now.
 func (w *Window) FirstToken(now time.Time, f First, load Load) {
+	w.look(now, load)
 	w.pace.add(now, f)
-	excess := w.first.add(now, f)
+	excess := min(w.first.add(now, f), w.pace.late(now, f))
 	if !w.begins(now, load) {
 		return
 	}
@@ -170,6 +173,7 @@ func (w *Window) burst(now time.Time) float64 {
 
 // Sampled learns from a page. load is that at now.
 func (w *Window) Sampled(now time.Time, s Sample, load Load) {
+	w.look(now, load)
 	usable := w.page.read(s, load)
 	if s.known() {
 		w.begin(now, load)
@@ -188,12 +192,12 @@ func (w *Window) Sampled(now time.Time, s Sample, load Load) {
 		w.first.tighten()
 	}
 	switch {
-	case queue > Slack+w.first.passing(now) && w.page.waitedBefore && settled:
+	case queue > Slack+w.first.passing(now) && w.page.before >= Slack && settled:
 		if w.page.last.CacheUsed >= fullCache {
 			w.shrinkTokens(load, queue)
 		}
 		w.shrink(now, load, queue, Why{Cause: Page, Queue: queue})
-	case queue >= Slack && w.page.waitedBefore && load.Held && w.found > 0 && !w.limits(load):
+	case queue >= Slack && w.page.before > 0 && load.Held && w.found > 0 && !w.limits(load):
 		why := Why{Cause: Page, Queue: queue, From: int(w.requests)}
 		w.requests = max(w.requests-1, 1) // what is kept free is not there
 		w.change(now, 0, why)
@@ -205,10 +209,18 @@ func (w *Window) Sampled(now time.Time, s Sample, load Load) {
 	}
 }
 
+// look notes when the endpoint had less than a step of prompts to compute.
+func (w *Window) look(now time.Time, load Load) {
+	if load.Prompts < StepTokens {
+		w.idle = now
+	}
+}
+
 // reads reports whether the endpoint reads prompts in chunks, for which others wait: that is no queue. For the KV cache
 // they wait as long as it is full.
 func (w *Window) reads(now time.Time, load Load) bool {
-	return load.Prompts >= StepTokens && w.pace.reads(now) && !(w.page.last.CacheUsed >= fullCache)
+	return load.Prompts >= StepTokens && !(w.page.last.CacheUsed >= fullCache) &&
+		w.pace.reads(now, w.idle, load.Prompts)
 }
 
 // Ended learns from a request that was served without a first token that was seen. It matters only at an endpoint of
@@ -252,6 +264,7 @@ func (w *Window) Lost(now time.Time) {
 	}
 	from := int(w.requests)
 	w.first, w.page, w.pace = firsts{}, page{}, pace{}
+	w.idle = now
 	if w.requests == 0 {
 		return // as before, nothing tells of a bound
 	}

@@ -83,11 +83,25 @@ func (p *pace) learned(now time.Time) Pace {
 	return known
 }
 
-// reads reports whether nothing but prompts keeps the endpoint from the first tokens of others: while it has whole
-// steps of prompts to compute, it computes them half as fast as it was seen to at least. Where requests wait for
-// something else, for sequences that must end first, the same tokens take longer.
-func (p *pace) reads(now time.Time) bool {
-	return p.full.count >= fewFirsts && now.Sub(p.full.last) < paceOver && p.full.rate() >= p.best.most(now)/2
+// reads reports whether nothing but prompts keeps the endpoint from the first tokens of others, which has had whole
+// steps of prompts to compute since a time: it computes them half as fast as it was seen to at least, or few first
+// tokens have told yet, for which those prompts may be too long. Where requests wait for something else, for sequences
+// that must end first, the same tokens take longer.
+func (p *pace) reads(now, since time.Time, prompts int) bool {
+	if p.full.last.After(since) {
+		since = p.full.last
+	}
+	longest := paceOver.Seconds() + float64(prompts)/cmp.Or(p.all.rate(), FirstRate)
+	return now.Sub(since).Seconds() < longest && (p.full.count < fewFirsts || p.full.rate() >= p.best.most(now)/2)
+}
+
+// late returns by how many seconds a first token came later than at half the best rate.
+func (p *pace) late(now time.Time, f First) float64 {
+	tokens, best := float64(f.Prompt+f.Ahead), p.best.most(now)
+	if tokens < StepTokens || best == 0 {
+		return f.Took.Seconds()
+	}
+	return max(f.Took.Seconds()-2*tokens/best, 0)
 }
 
 // sums are what first tokens took, and how many tokens were computed meanwhile. Older ones matter less.

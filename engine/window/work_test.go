@@ -89,6 +89,80 @@ func TestReadingIsNoQueue(t *testing.T) {
 	}
 }
 
+// sees has a page say that some wait while nothing was computed yet.
+func (r *reader) sees(waiting float64) {
+	r.now = r.now.Add(500 * time.Millisecond)
+	r.Sampled(r.now, Sample{
+		Began: r.now, Interval: 500 * time.Millisecond, Waiting: waiting, Running: 20 - waiting,
+		CacheUsed: float64(r.now.UnixMilli()%997) / 1e4,
+	}, r.load)
+}
+
+// Before an endpoint has shown how fast it reads, those that wait behind long prompts are no queue either, for as long
+// as these may take; beyond that, and where there is nothing to read, they are.
+func TestFirstPromptsAreNoQueue(t *testing.T) {
+	r := newReader(t)
+	r.load.Prompts = 160_000 // which take 20 s at the rate that is guessed
+	for range 58 {
+		r.sees(6)
+	}
+	if r.Limits().Requests != 20 {
+		t.Errorf("while the first prompts are read the window becomes %d of 20: %v", r.Limits().Requests, r.Why())
+	}
+	for range 10 {
+		r.sees(6)
+	}
+	if r.Limits().Requests > 16 {
+		t.Errorf("prompts of 20 s are not read after 34 s, and the window stays at %d", r.Limits().Requests)
+	}
+	r = newReader(t)
+	r.load.Prompts = 100
+	for range 10 {
+		r.sees(6)
+	}
+	if r.Limits().Requests > 16 {
+		t.Errorf("where nothing is read the window stays at %d", r.Limits().Requests)
+	}
+}
+
+// One page on which requests wait is an instant: they may have come together. Two in a row are a queue.
+func TestOnePageIsNoQueue(t *testing.T) {
+	r := newReader(t)
+	r.load.Prompts = 100
+	for i := range 40 {
+		r.sees([]float64{6, 1}[i%2])
+	}
+	if r.Limits().Requests != 20 {
+		t.Errorf("the window becomes %d of 20: %v", r.Limits().Requests, r.Why())
+	}
+}
+
+// A first token is late only beyond what the prompts before it take at half the best rate, whatever shorter prompts of
+// the same class of sizes took.
+func TestPromptsExplainLateFirstTokens(t *testing.T) {
+	took := map[bool]time.Duration{false: 1800 * time.Millisecond, true: 4 * time.Second}
+	for late, took := range took {
+		r := newReader(t)
+		r.load.Prompts = 100 // they are computed by the time that the tokens are seen
+		for range 40 {
+			r.now = r.now.Add(500 * time.Millisecond)
+			f := First{Picked: r.now.Add(-time.Second), Took: time.Second, Prompt: 5000, Ahead: 5000}
+			r.FirstToken(r.now, f, r.load)
+			f.Ahead, f.Took = 0, 200*time.Millisecond
+			r.FirstToken(r.now, f, r.load)
+		}
+		for range 20 {
+			r.now = r.now.Add(500 * time.Millisecond)
+			f := First{Picked: r.now.Add(-time.Second), Took: took, Prompt: 5000, Ahead: 5000}
+			r.FirstToken(r.now, f, r.load)
+		}
+		if shrunk := r.Limits().Requests < 20; shrunk != late {
+			t.Errorf("after first tokens of 10000 tokens within %v the window is %d of 20: %v", took,
+				r.Limits().Requests, r.Why())
+		}
+	}
+}
+
 // What was seen of short prompts half an hour ago says nothing of long ones now.
 func TestOldFirstTokensSayNothing(t *testing.T) {
 	var f firsts
