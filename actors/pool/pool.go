@@ -177,7 +177,7 @@ func (p *Pool) onEndpointsDiscovered(ctx runtime.Context[messages.PoolMsg], m me
 			next = append(next, e)
 			continue
 		}
-		next = append(next, p.admit(specs[a]))
+		next = append(next, p.admit(ctx.Now(), specs[a]))
 	}
 	p.publish(ctx, next, m.Found)
 }
@@ -208,7 +208,7 @@ func (p *Pool) onEndpointRestarted(ctx runtime.Context[messages.PoolMsg], m mess
 		}
 		changed = true
 		p.withdraw(ctx, e)
-		next = append(next, p.admit(e.Spec))
+		next = append(next, p.admit(ctx.Now(), e.Spec))
 	}
 	if changed {
 		p.publish(ctx, next, time.Time{})
@@ -216,11 +216,13 @@ func (p *Pool) onEndpointRestarted(ctx runtime.Context[messages.PoolMsg], m mess
 }
 
 // admit returns a new incarnation of an endpoint.
-func (p *Pool) admit(spec messages.EndpointSpec) *endpoints.Endpoint {
+func (p *Pool) admit(now time.Time, spec messages.EndpointSpec) *endpoints.Endpoint {
 	p.known.latest++
 	id := messages.EndpointID{Slot: p.slots.take(), Generation: p.known.latest}
 	p.known.names[id] = spec.Address
-	return endpoints.New(id, spec)
+	e := endpoints.New(id, spec)
+	e.Since = now
+	return e
 }
 
 // withdraw ends an incarnation: its scraper stops, and its slot is not given out until prefix has cleared it.

@@ -19,7 +19,8 @@ import (
 // In a profile it is a filter: it keeps the servers that are below both thresholds by fresh answers,
 // and all of them if there are none. For the filter, and for the feature gate flowControl, the queue is bounded at all
 // times: a server has room for the requests that the newest page says it has room for, for one more with each that
-// ends, and, while none waits there, for some more than ever ran there, which the next page tells of.
+// ends, and, while none waits there, for some more than ever ran there, which the next page tells of. A server whose
+// first page is awaited has room for as many as may wait.
 type Utilization struct {
 	// QueueDepthThreshold is the queue, in requests, of a full server. For the saturation of the pool that is what it
 	// said last.
@@ -114,6 +115,10 @@ func (d *Utilization) Room(in *schedule.Input, keep []bool) {
 	mostQueue := d.Bounds(in.Ceiling()).Waiting
 	mostCache := d.KVCacheUtilThreshold * (1 + d.Headroom) * in.Ceiling()
 	for i := range keep {
+		if in.Awaited(d.queue, i) {
+			keep[i], _ = in.Waiting(i, mostQueue)
+			continue
+		}
 		queue, cache := queues.At(i), caches.At(i)
 		keep[i] = d.known(in, i, queue, cache) && !(cache >= mostCache) && d.admits(in, i, queue, mostQueue)
 	}

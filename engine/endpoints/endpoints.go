@@ -144,16 +144,22 @@ type Endpoint struct {
 	ID   messages.EndpointID
 	Spec messages.EndpointSpec
 	Labelled
+	Since time.Time // when the pool had it first; zero = long ago
 
-	sample  atomic.Pointer[Sample]         // SampleWriter
-	pages   atomic.Pointer[Pages]          // SampleWriter
-	failing atomic.Bool                    // SampleWriter: the newest scrape failed
+	scraped                                // SampleWriter
 	outlier atomic.Pointer[outlier.Status] // OutlierWriter
 	load    load                           // LoadWriter; SampleWriter moves the scrape that it counts from
 	window  window                         // WindowWriter
 	answers answers                        // LoadWriter
 	sent    sent                           // LoadWriter
 	prefix  audited                        // PrefixWriter
+}
+
+// scraped is what scrapes of an incarnation brought.
+type scraped struct {
+	sample  atomic.Pointer[Sample]
+	pages   atomic.Pointer[Pages]
+	failing atomic.Bool // the newest scrape failed
 }
 
 // sent counts the requests sent to an incarnation.

@@ -90,7 +90,13 @@ func (e *Endpoint) Bound(r Room) (Room, bool) {
 		window, _ := e.Window()
 		of = window.Part(r.Share).and(of)
 	}
-	if s := e.sample.Load(); r.Waiting > 0 && s != nil && s.Places.Known {
+	if r.Waiting == 0 {
+		return of, true
+	}
+	switch s := e.sample.Load(); {
+	case s == nil && e.window.awaited.Load(): // all that was sent there waits, as far as is known
+		of = of.and(Room{Requests: r.Waiting})
+	case s != nil && s.Places.Known:
 		most := s.Places.bound(r.Waiting)
 		if most < 1 {
 			return Room{}, false

@@ -1,5 +1,11 @@
 package schedule
 
+import "time"
+
+// together is how long endpoints that have come are judged together: the first answers of servers that start at once
+// come at different times, and all requests would go to the first that answers.
+const together = 500 * time.Millisecond
+
 // freshness says what is known of the age of the attributes in a run. Its words are bits of sources, as fills has them.
 type freshness struct {
 	freshened uint64 // freshen has run for them
@@ -9,7 +15,7 @@ type freshness struct {
 // freshen keeps, for each of these sources, the candidates with a fresh answer and no failed fetch since. If there are
 // none it keeps those with a fresh answer, and if there are none of these either, it keeps all and notes the source as
 // stale. An endpoint that a source does not ask counts as fresh. freshen is called before the first plugin that reads a
-// source, a filter or a scorer, and does nothing when it is called again.
+// source, a filter or a scorer, and does nothing when it is called again. While the pool begins, sources are stale.
 func (r *profileRun) freshen(sources uint64) {
 	sources &^= r.freshened
 	if sources == 0 || r.view.doubtful == 0 {
@@ -17,10 +23,26 @@ func (r *profileRun) freshen(sources uint64) {
 	}
 	r.freshened |= sources
 	for bit := uint64(1); bit <= sources; bit <<= 1 {
-		if sources&bit != 0 && !r.freshenBy(bit) {
+		if sources&bit != 0 && (r.begins(bit) || !r.freshenBy(bit)) {
 			r.stale |= bit
 		}
 	}
+}
+
+// begins reports whether all candidates with a fresh answer of a source have come of late, as have others whose first
+// answer is to come. If so it keeps these and those.
+func (r *profileRun) begins(source uint64) bool {
+	awaited := false
+	for _, at := range r.place {
+		young := r.in.now.Sub(r.view.sources[at].Since) < together
+		if !young && r.view.fresh[at]&source != 0 {
+			return false
+		}
+		awaited = awaited || young && r.view.awaits(source, at)
+	}
+	return awaited && r.keepFresh(source, func(at int) bool {
+		return r.view.awaits(source, at) || r.view.fresh[at]&^r.view.failing[at]&source != 0
+	})
 }
 
 // passOver keeps the candidates whose metrics pages can be read, if there are any, where a scorer reads what endpoints

@@ -94,10 +94,12 @@ func (in *Input) Backlog(i int) int {
 }
 
 // Waiting reports whether candidate i has room for one request more where so many may wait, by its newest metrics page
-// and by what was sent and has ended since. known is false if that page does not say how many wait.
+// and by what was sent and has ended since; while its first page is to come, all that was sent waits. known is false if
+// that page does not say how many wait, or there is none.
 func (in *Input) Waiting(i, most int) (room, known bool) {
 	v, at := in.run.view, in.candidates.place[i]
-	if sample := v.known[at].sample; sample == nil || !sample.Places.Known {
+	if sample := v.known[at].sample; sample == nil && !v.awaits(metricsPage, at) ||
+		sample != nil && !sample.Places.Known {
 		return false, false
 	}
 	bound, some := v.sources[at].Bound(endpoints.Room{Waiting: most})

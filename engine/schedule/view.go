@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"math"
+	"math/bits"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
@@ -331,6 +332,18 @@ func (v *view) awaited(slot, at int) bool {
 		return k.sample == nil && !v.sources[at].Failing()
 	}
 	return k.more.pages.Of(from.Name) == nil
+}
+
+// awaits reports whether a source has neither answered nor failed, that asks the endpoint at a place.
+func (v *view) awaits(source uint64, at int) bool {
+	if v.fresh[at]&source != 0 || v.failing[at]&source != 0 { // of one that it does not ask it counts as fresh
+		return false
+	}
+	if source == metricsPage {
+		return v.known[at].sample == nil
+	}
+	further := v.fills.further[bits.TrailingZeros64(source)-1]
+	return v.known[at].more.pages.Of(further.Name) == nil
 }
 
 // age returns the age of the oldest answer among those that a profile reads of the endpoint at a place; -1 = there is
