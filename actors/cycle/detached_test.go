@@ -89,7 +89,9 @@ func TestEntryThatNeverComesIsCounted(t *testing.T) {
 	s.cycle.Tell(messages.Revoked{Reason: messages.NoCapacity}) // there is no stream that could be told
 	s.load(1, 0)
 	s.cycle.Advance(logLimit)
-	s.over(messages.Lost)
+	if r := s.over(messages.Lost); r.Status != 0 || r.Served != first {
+		t.Errorf("record %+v, want no status, served by %v", r, first)
+	}
 	s.stream.Got()
 	if n := s.metric("signalbox_unlogged_total"); n != 1 {
 		t.Errorf("%v counted, want 1", n)

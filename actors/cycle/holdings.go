@@ -204,6 +204,7 @@ func (c *Cycle) closeEntry(ctx runtime.Context[messages.CycleMsg]) {
 	default:
 		c.closeRecord(ctx)
 		c.countTokens()
+		c.forgetStatus()
 		c.deps.Book.End(c.rec)
 		c.account.ended(&c.rec)
 		c.deps.Report(&c.rec)

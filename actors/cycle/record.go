@@ -138,6 +138,13 @@ func (c *Cycle) closeRecord(ctx runtime.Context[messages.CycleMsg]) {
 	c.rec.Events = c.listEvents(ctx)
 }
 
+// forgetStatus drops a good status of a response whose end is not known: it is that of the headers, and no success.
+func (c *Cycle) forgetStatus() {
+	if c.rec.Reason == messages.Lost && c.rec.Status < 400 {
+		c.rec.Status = 0
+	}
+}
+
 // countTokens learns from a response that reported its tokens, and estimates the tokens of one that did not, was cut,
 // or bypassed us. An error has none.
 func (c *Cycle) countTokens() {

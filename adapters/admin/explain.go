@@ -204,7 +204,7 @@ func servedBy(r *requestView) string {
 		return clean(r.Beyond) + ", which is not in the pool: does Envoy's cluster have what was picked?"
 	case r.Status == 0 && r.Served != nil && r.Running:
 		return "- (sent to " + served + "; no response headers came yet)"
-	case r.Status == 0 && r.Served != nil:
+	case r.Status == 0 && r.Served != nil && r.why != messages.Lost:
 		return "- (sent to " + served + "; no response headers came)"
 	case r.Picked != nil && r.Served != nil && *r.Picked != *r.Served:
 		served += ", not the endpoint that was picked"

@@ -307,8 +307,6 @@ func (r *requestView) place() string {
 func (r *requestView) Outcome() string {
 	reason := strings.TrimPrefix(r.Reason, rejectedPrefix)
 	switch {
-	case r.why == messages.Lost: // its status is that of the headers alone
-		return reason
 	case r.Reason == messages.ClientGone.String() && r.Status < 400 && r.FirstTokenSeconds == nil:
 		return reason // its status is no success
 	case r.Status != 0 && reason != "":
