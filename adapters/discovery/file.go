@@ -24,6 +24,7 @@ import (
 // Config says how a file is followed. The zero value of a field means its default.
 type Config struct {
 	Path         string        // of the file; required
+	Text         []byte        // what the file says, which then only has its name from Path; nil = it is read
 	Resolver     Resolver      // of host names; that of the system by default
 	ResolveEvery time.Duration // time between two lookups of a host name; 30 s by default
 	// Answers reports whether a server takes a connection; by default one is opened. It is called where a name has
@@ -111,6 +112,9 @@ func Open(cfg Config) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("file discovery: %w", err)
 	}
+	if cfg.Text != nil {
+		path, cfg.Fixed = cfg.Path, true
+	}
 	if cfg.Resolver == nil {
 		cfg.Resolver = net.DefaultResolver
 	}
@@ -149,6 +153,9 @@ func (f *File) follower(path string) (*files.Follower[listing], error) {
 	}
 	if f.cfg.Fixed {
 		cfg.Every = -1
+	}
+	if f.cfg.Text != nil {
+		cfg.Read = func(string, int64) ([]byte, error) { return f.cfg.Text, nil }
 	}
 	return files.New(cfg, func(texts []files.Text) (listing, error) {
 		read, text := listing{began: time.Now()}, texts[0]

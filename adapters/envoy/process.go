@@ -5,12 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"reflect"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -21,51 +22,66 @@ const endWithin = 2 * time.Second
 // Config says how an Envoy is started.
 type Config struct {
 	Binary    string
-	Bootstrap string       // path of the file
-	Folder    string       // for the file in which Envoy says where its admin page is; it may have other files
+	Bootstrap string       // its text: no file is left behind, however this process ends
 	Flags     []string     // further flags of Envoy
 	Line      func(string) // is called with each line of Envoy's log, warnings and above; may be nil
 }
 
 // Process is one run of Envoy.
 type Process struct {
-	cfg       Config
-	cmd       *exec.Cmd
-	adminFile string
-	said      lines
-	ended     chan struct{}
-	how       error // valid after ended; nil = exit status 0
+	cfg   Config
+	cmd   *exec.Cmd
+	at    atomic.Pointer[string] // where the admin page is; nil = Envoy has not said it
+	said  lines
+	ended chan struct{}
+	how   error // valid after ended; nil = exit status 0
 }
+
+// adminPath is where a child finds the first of its further files, to which Envoy writes where its admin page is.
+const adminPath = "/dev/fd/3"
 
 // Start starts Envoy, and does not wait until it serves, which Ready does. Envoy has a process group of its own, so
 // that a terminal's Ctrl-C does not reach it, and the requests that it holds can be drained first.
 func Start(cfg Config) (*Process, error) {
-	file, err := os.CreateTemp(cfg.Folder, "admin-")
+	told, tells, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	file.Close()
-	p := &Process{cfg: cfg, adminFile: file.Name(), ended: make(chan struct{}), said: lines{each: cfg.Line}}
+	p := &Process{cfg: cfg, ended: make(chan struct{}), said: lines{each: cfg.Line}}
 	flags := []string{
-		"-c", cfg.Bootstrap, "--disable-hot-restart", "--admin-address-path", p.adminFile,
+		"--config-yaml", cfg.Bootstrap, "--disable-hot-restart", "--admin-address-path", adminPath,
 		"-l", "warning", "--log-format", "%l, %n: %v",
 	}
 	p.cmd = exec.Command(cfg.Binary, append(flags, cfg.Flags...)...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
+	p.cmd.ExtraFiles = []*os.File{tells}
 	p.cmd.WaitDelay = time.Second
 	p.cmd.SysProcAttr = endsWithUs()
 	started := make(chan error, 1)
-	go p.run(started)
-	if err := <-started; err != nil {
-		os.Remove(p.adminFile)
+	go p.run(started, told)
+	err = <-started
+	tells.Close()
+	if err != nil {
+		told.Close()
 		return nil, fmt.Errorf("%s: %w", cfg.Binary, err)
 	}
+	go p.listen(told)
 	return p, nil
+}
+
+// listen reads where the admin page is, which Envoy says in one write. It returns then, or when told is closed.
+func (p *Process) listen(told io.ReadCloser) {
+	defer told.Close()
+	var text [256]byte
+	n, _ := told.Read(text[:])
+	if address := string(bytes.TrimSpace(text[:n])); address != "" {
+		p.at.Store(&address)
+	}
 }
 
 // run starts the process and waits for its end. It keeps its thread locked, because the system ends the child when the
 // thread that started it ends, not when the process does.
-func (p *Process) run(started chan<- error) {
+func (p *Process) run(started chan<- error, told io.Closer) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := p.cmd.Start(); err != nil {
@@ -77,7 +93,7 @@ func (p *Process) run(started chan<- error) {
 	p.how = p.cmd.Wait()
 	running.Delete(p)
 	p.said.flush()
-	os.Remove(p.adminFile)
+	told.Close()
 	close(p.ended)
 }
 
@@ -157,11 +173,11 @@ func (p *Process) Kill() {
 
 // admin returns the URL of the admin page. It returns false until Envoy has one.
 func (p *Process) admin() (string, bool) {
-	address, err := os.ReadFile(filepath.Clean(p.adminFile))
-	if address = bytes.TrimSpace(address); err != nil || len(address) == 0 {
+	address := p.at.Load()
+	if address == nil {
 		return "", false
 	}
-	return "http://" + string(address), true
+	return "http://" + *address, true
 }
 
 // errGone says that there is no process to ask.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -102,7 +101,7 @@ func fake(t *testing.T, as string) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{Binary: self, Bootstrap: filepath.Join(t.TempDir(), "none"), Folder: t.TempDir()}
+	return Config{Binary: self, Bootstrap: "{}"}
 }
 
 func started(t *testing.T, cfg Config) *Process {

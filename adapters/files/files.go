@@ -19,6 +19,9 @@ type Config struct {
 	Settle   time.Duration // how long changed contents must stay as they are before they count; 0 = as long as Every
 	Notices  bool          // look also when the system gives notice of a change
 
+	// Read returns the contents of a file; nil = those that the system has.
+	Read func(path string, limit int64) ([]byte, error)
+
 	// Told, if not nil, is told of each change once its contents have settled: nil when their value is in force, else
 	// why the value before stays in force.
 	Told func(error)
@@ -63,6 +66,9 @@ type digest [sha256.Size]byte
 func New[T any](cfg Config, parse func([]Text) (T, error)) (*Follower[T], error) {
 	cfg.Every = cmp.Or(cfg.Every, time.Second)
 	cfg.Settle = cmp.Or(cfg.Settle, cfg.Every)
+	if cfg.Read == nil {
+		cfg.Read = readFile
+	}
 	f := &Follower[T]{cfg: cfg, parse: parse, notices: notices{open: newWatcher}}
 	texts, contents := f.read()
 	value, err := parse(texts)
@@ -172,7 +178,7 @@ func (f *Follower[T]) read() ([]Text, digest) {
 	texts := make([]Text, len(f.cfg.Paths))
 	all := sha256.New()
 	for i, path := range f.cfg.Paths {
-		data, err := readFile(path, f.cfg.MaxBytes)
+		data, err := f.cfg.Read(path, f.cfg.MaxBytes)
 		texts[i] = Text{path, data, err}
 		_, _ = fmt.Fprintf(all, "%d %v ", len(data), err) // lengths keep the contents of two files apart
 		_, _ = all.Write(data)

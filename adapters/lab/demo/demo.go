@@ -46,9 +46,9 @@ type Picker interface {
 type World struct {
 	// Picker starts one that follows the file of endpoints, with the text of a configuration; "" is the default.
 	Picker func(ctx context.Context, endpoints, config string) (Picker, error)
-	// Proxy starts one before the picker at an address. It may keep files in the folder. It returns where it serves,
-	// and what ends it. Nil is the built-in one.
-	Proxy func(ctx context.Context, picker, folder string) (url string, end func() error, err error)
+	// Proxy starts one before the picker at an address. It returns where it serves, and what ends it. Nil is
+	// the built-in one.
+	Proxy func(ctx context.Context, picker string) (url string, end func() error, err error)
 }
 
 // Config is a demo.

@@ -85,7 +85,7 @@ func newStack(ctx context.Context, w World, servers []vllm.Config, config string
 	if w.Proxy == nil {
 		return s, s.startProxy()
 	}
-	url, end, err := w.Proxy(ctx, s.picker.Addr(), folder)
+	url, end, err := w.Proxy(ctx, s.picker.Addr())
 	if err != nil {
 		return nil, err
 	}

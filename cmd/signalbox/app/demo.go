@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -190,17 +189,12 @@ func (o *demoEnvoy) fit(epp string) (string, error) {
 }
 
 // start starts Envoy, and returns once Envoy serves and its health checks find the picker healthy.
-func (o *demoEnvoy) start(ctx context.Context, picker, folder string) (url string, end func() error, err error) {
+func (o *demoEnvoy) start(ctx context.Context, picker string) (url string, end func() error, err error) {
 	text, err := o.fit(picker)
 	if err != nil {
 		return "", nil, err
 	}
-	config := filepath.Join(folder, "envoy.yaml")
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return "", nil, err
-	}
-	p, err := envoy.Start(envoy.Config{Binary: o.binary, Bootstrap: config, Folder: folder,
-		Flags: []string{"--concurrency", "1"}})
+	p, err := envoy.Start(envoy.Config{Binary: o.binary, Bootstrap: text, Flags: []string{"--concurrency", "1"}})
 	if err != nil {
 		return "", nil, fmt.Errorf("--envoy: %w", err)
 	}

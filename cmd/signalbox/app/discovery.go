@@ -37,7 +37,8 @@ func openEndpoints(o *options, cfg *loaded, log *telemetry.Log) (endpointSource,
 func openFile(o *options, cfg *loaded, log *telemetry.Log) (*discovery.File, error) {
 	told := endpointsLog{log: log.Logger, say: o.hooks.say}
 	file, err := discovery.Open(discovery.Config{
-		Path: cfg.Discovery.Path, Fixed: !cfg.Discovery.Watch, Problem: told.problem, Told: told.change,
+		Path: cfg.Discovery.Path, Text: o.endpointsText, Fixed: !cfg.Discovery.Watch,
+		Problem: told.problem, Told: told.change,
 		Warnings: func(p discovery.Warnings) { log.Warn("endpoints: doubtful entries", zap.Stringers("entries", p)) },
 	})
 	if err != nil {

@@ -229,7 +229,7 @@ func (w *envoyConfigOptions) bootstrap(ctx context.Context, o *options) ([]byte,
 		bad("other-picker", err)
 		s.Others = append(s.Others, place)
 	}
-	s.Servers, err = serversOf(ctx, o.endpointsFile, s.Servers)
+	s.Servers, err = serversOf(ctx, &o.sourceOptions, s.Servers)
 	bad("endpoints", err)
 	standard := xds.DefaultSetup(w.cluster, w.lane)
 	s.File = standard.File
@@ -240,11 +240,14 @@ func (w *envoyConfigOptions) bootstrap(ctx context.Context, o *options) ([]byte,
 }
 
 // serversOf returns the servers of an endpoints file; without a file, standard.
-func serversOf(ctx context.Context, file string, standard []xds.Place) ([]xds.Place, error) {
-	if file == "" {
+func serversOf(ctx context.Context, o *sourceOptions, standard []xds.Place) ([]xds.Place, error) {
+	if o.endpointsFile == "" {
 		return standard, nil
 	}
-	text, err := readInput(ctx, file, os.Stdin)
+	text, err := o.endpointsText, error(nil)
+	if text == nil {
+		text, err = readInput(ctx, o.endpointsFile, os.Stdin)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -344,6 +344,7 @@ func (o *options) delay() time.Duration {
 type sourceOptions struct {
 	catalogue              *config.Catalogue // the plugin types that a configuration may name
 	endpointsFile          string
+	endpointsText          []byte // what it says, if there is no such file; nil = it is read
 	configFile, configText string
 	gates                  []string
 }
@@ -417,7 +418,7 @@ func (o *options) parse(from source, added config.Additions) (*loaded, error) {
 				c.Discovery.Path)
 			c.Warnings = append(c.Warnings, strictyaml.Problem{Text: text})
 		}
-		c.Discovery = config.Discovery{Path: o.endpointsFile, Watch: true}
+		c.Discovery = config.Discovery{Path: o.endpointsFile, Watch: o.endpointsText == nil}
 	}
 	if err := o.checkDiscovery(c.Discovery.Path); err != nil {
 		return nil, err

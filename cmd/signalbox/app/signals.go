@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
@@ -14,17 +13,6 @@ import (
 // here.
 var endSignals = make(chan os.Signal, 2)
 
-// leftovers holds the paths of folders to remove at the end, however the process ends: one that ends at once runs no
-// deferred functions.
-var leftovers sync.Map
-
-func removeLeftovers() {
-	leftovers.Range(func(folder, _ any) bool {
-		_ = os.RemoveAll(folder.(string)) // nothing can be done about it any more
-		return true
-	})
-}
-
 // sameSignalWithin is how long after the first signal others count as the same one: a terminal sends Ctrl-C to all
 // processes in the foreground, and a parent such as make or go run may pass on what it got itself.
 const sameSignalWithin = 500 * time.Millisecond
@@ -33,7 +21,6 @@ const sameSignalWithin = 500 * time.Millisecond
 func endOnSignals(signals <-chan os.Signal, stop context.CancelFunc, program string) {
 	second := secondSignal(signals, stop)
 	envoy.KillAll()
-	removeLeftovers()
 	lastWords(os.Stderr, program+": ended at once by a second signal: "+second.String()+"\n")
 	code := 1
 	if number, ok := second.(syscall.Signal); ok {

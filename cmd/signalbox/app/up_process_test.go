@@ -45,63 +45,82 @@ func (s *shared) String() string {
 const lastingEnvoy = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'envoy  version: x/1.40.0/Clean/RELEASE/BoringSSL' " +
 	"&& exit\n: > \"$0.runs\"\nexec sleep 600\n"
 
-// A terminal that is closed is a first signal to up. A second one leaves no folder behind, either.
-func TestClosedTerminalEndsUp(t *testing.T) {
-	folder, temporary := t.TempDir(), t.TempDir()
+// upProcess is up in a process of its own, before an Envoy that lasts.
+type upProcess struct {
+	*testing.T
+	*exec.Cmd
+	out       *shared
+	temporary string // its folder of temporary files
+	ended     <-chan struct{}
+}
+
+// killable starts up, and returns once its Envoy runs.
+func killable(t *testing.T) *upProcess {
+	t.Helper()
+	folder := t.TempDir()
+	p := &upProcess{T: t, Cmd: exec.Command(os.Args[0]), out: &shared{}, temporary: t.TempDir()}
 	lasting := filepath.Join(folder, "envoy")
 	if err := os.WriteFile(lasting, []byte(lastingEnvoy), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	p.Env = append(os.Environ(), "ENVOY="+lasting, "TMPDIR="+p.temporary, "SIGNALBOX_TEST_LINE=up --sim 1 "+
+		strings.Join(anyPorts(), " "))
+	p.Stdout, p.Stderr = p.out, p.out
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.ended = inBackground(func() { _ = p.Wait() })
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		<-p.ended
+	})
+	soonTrue(t, "up runs", func() bool {
+		_, err := os.Stat(lasting + ".runs")
+		return err == nil && strings.Contains(p.out.String(), "server ")
+	})
+	return p
+}
+
+// leavesNothing wants the folder of temporary files to be empty.
+func (p *upProcess) leavesNothing() {
+	p.Helper()
+	if left, err := os.ReadDir(p.temporary); err != nil || len(left) > 0 {
+		p.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// A process that is killed can remove nothing: up writes no file.
+func TestKilledUpLeavesNothingBehind(t *testing.T) {
+	up := killable(t)
+	if err := up.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-up.ended
+	up.leavesNothing()
+}
+
+// A terminal that is closed is a first signal to up. A second one leaves nothing behind, either.
+func TestClosedTerminalEndsUp(t *testing.T) {
 	// a process that this one starts would ignore SIGHUP as it does, under nohup for one
 	unignored := make(chan os.Signal, 1)
 	signal.Notify(unignored, syscall.SIGHUP)
 	defer signal.Stop(unignored)
-	up := exec.Command(os.Args[0])
-	up.Env = append(os.Environ(), "ENVOY="+lasting, "TMPDIR="+temporary, "SIGNALBOX_TEST_LINE=up --sim 1 "+
-		strings.Join(anyPorts(), " "))
-	out := &shared{}
-	up.Stdout, up.Stderr = out, out
-	if err := up.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := inBackground(func() { _ = up.Wait() })
-	t.Cleanup(func() {
-		_ = up.Process.Kill()
-		<-ended
-	})
-	soonTrue(t, "up runs", func() bool {
-		_, err := os.Stat(lasting + ".runs")
-		return err == nil && strings.Contains(out.String(), "server ")
-	})
-	if all := foldersOfUp(t, temporary); len(all) != 1 {
-		t.Fatalf("folders are %q, want one", all)
-	}
+	up := killable(t)
 	if err := up.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	soonTrue(t, "up ends in good order, in\n"+out.String(),
-		func() bool { return strings.Contains(out.String(), "Ending: what runs is finished") })
+	soonTrue(t, "up ends in good order, in\n"+up.out.String(),
+		func() bool { return strings.Contains(up.out.String(), "Ending: what runs is finished") })
 	again := time.NewTicker(sameSignalWithin / 5) // the first that comes after sameSignalWithin counts
 	defer again.Stop()
-	for first := time.Now(); !within(0, ended); <-again.C {
+	for first := time.Now(); !within(0, up.ended); <-again.C {
 		_ = up.Process.Signal(syscall.SIGTERM) // fails once it has ended
 		if time.Since(first) > 20*time.Second {
 			t.Fatal("a second signal does not end up within 20 s")
 		}
 	}
-	if !strings.Contains(out.String(), "ended at once by a second signal") {
-		t.Errorf("up does not say that a second signal ended it:\n%s", out)
+	if !strings.Contains(up.out.String(), "ended at once by a second signal") {
+		t.Errorf("up does not say that a second signal ended it:\n%s", up.out)
 	}
-	if all := foldersOfUp(t, temporary); len(all) != 0 {
-		t.Errorf("folders are left behind: %q", all)
-	}
-}
-
-func foldersOfUp(t *testing.T, in string) []string {
-	t.Helper()
-	all, err := filepath.Glob(filepath.Join(in, "signalbox-up-*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
+	up.leavesNothing()
 }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,17 +52,9 @@ func (u *up) start(ctx context.Context, path, version string) error {
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
 		signal.Notify(endSignals, syscall.SIGHUP) // the terminal was closed
 	}
-	folder, err := os.MkdirTemp("", "signalbox-up-")
-	if err != nil {
-		return err
-	}
-	leftovers.Store(folder, true)
-	u.ends = append(u.ends, func() error {
-		leftovers.Delete(folder)
-		return os.RemoveAll(folder)
-	})
 	u.logs.say = u.out.say
-	if err := u.listServers(filepath.Join(folder, "endpoints.yaml")); err != nil {
+	err := u.listServers()
+	if err != nil {
 		return err
 	}
 	u.hooks = hooks{log: u.out, showsServers: true, say: u.out.say}
@@ -76,20 +66,17 @@ func (u *up) start(ctx context.Context, path, version string) error {
 	if err != nil {
 		return err
 	}
-	config := filepath.Join(folder, "envoy.yaml")
-	if err := os.WriteFile(config, text, 0o600); err != nil {
-		return err
-	}
 	u.out.say("Starting Envoy %s, %s", version, path)
 	if err := u.watchServers(ctx); err != nil {
 		return err
 	}
-	u.envoy = envoy.Keep(envoy.Config{Binary: path, Bootstrap: config, Folder: folder, Line: u.logs.line}, u.onEnvoy)
+	u.envoy = envoy.Keep(envoy.Config{Binary: path, Bootstrap: string(text), Line: u.logs.line}, u.onEnvoy)
 	return nil
 }
 
-// listServers writes servers that were not given as an endpoints file into one.
-func (u *up) listServers(file string) error {
+// listServers makes servers that were not given as an endpoints file the text of one. No file is written, which would
+// be left behind by a process that is killed.
+func (u *up) listServers() error {
 	var list [][2]string
 	servers := u.servers
 	if u.sims > 0 {
@@ -112,8 +99,8 @@ func (u *up) listServers(file string) error {
 	if len(list) == 0 {
 		return nil
 	}
-	u.endpointsFile = file
-	return os.WriteFile(file, asEndpointsFile(list), 0o600)
+	u.endpointsFile, u.endpointsText = "the servers of up", asEndpointsFile(list)
+	return nil
 }
 
 // watchServers starts a watch of every server, at the pages that the configuration names.
