@@ -225,12 +225,13 @@ func (l *loader) construct(typ, path string) any {
 	return plugin
 }
 
-// configure decodes parameters onto a plugin and has it check them. A plugin with a method Adapt first replaces what it
-// takes in another way than it stands in the file, and says so: each warning begins as an error of Validate does.
+// configure decodes parameters onto a plugin and has it check them. Those of a plugin that has none are warnings: the
+// reference does not read them. A plugin with a method Adapt first replaces what it takes in another way than it stands
+// in the file, and says so: each warning begins as an error of Validate does.
 func (l *loader) configure(x *instance, parameters *yaml.Node) {
 	at, plugin := x.path+".parameters", reflect.ValueOf(x.plugin)
 	if parameters != nil {
-		l.Lenient = l.older.oldest
+		l.Lenient = l.older.oldest || len(strictyaml.FieldsOf(plugin.Elem().Type())) == 0
 		l.Decode(parameters, at, plugin.Elem())
 		l.Lenient = false
 	}

@@ -410,8 +410,8 @@ func TestOlderFilesAreRefused(t *testing.T) {
 		"a bound of the oldest files": {head + "saturationDetector: {queueDepthThreshold: 0}",
 			"line 3: saturationDetector.queueDepthThreshold: got 0, want 1 or more"},
 		"an unknown parameter of files that are not the oldest": {"apiVersion: llm-d.ai/v1alpha1\n" +
-			"kind: EndpointPickerConfig\nplugins: [{type: queue-scorer, parameters: {hashBlockSize: 5}}]",
-			"line 3: plugins[0].parameters.hashBlockSize: unknown key, there are none"},
+			"kind: EndpointPickerConfig\nplugins: [{type: load-aware-scorer, parameters: {hashBlockSize: 5}}]",
+			"line 3: plugins[0].parameters.hashBlockSize: unknown key, the only one is threshold"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Load([]byte(c.file), three); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -67,3 +67,23 @@ func TestDefaultsStandIn(t *testing.T) {
 		t.Errorf("got %+v, %v; want an interval of 10ms, and a port that is written as a fraction", got, err)
 	}
 }
+
+// Parameters of a plugin that has none are a warning: the reference does not read them.
+func TestParametersOfPluginsWithoutAnyAreWarnings(t *testing.T) {
+	const file = "plugins:\n- type: %s\n  parameters:\n    threshold: 5\n    of: {more: [1]}\n"
+	for _, typ := range []string{"queue-scorer", "kv-cache-utilization-scorer", "decode-filter"} {
+		got, err := Load([]byte(newHead+strings.Replace(file, "%s", typ, 1)), three)
+		if err != nil {
+			t.Errorf("%s: %v", typ, err)
+			continue
+		}
+		for _, want := range []string{
+			"line 6: plugins[0].parameters.threshold: has no effect: unknown key, there are none",
+			"line 7: plugins[0].parameters.of: has no effect: unknown key, there are none",
+		} {
+			if !slices.ContainsFunc(got.Warnings, func(p strictyaml.Problem) bool { return p.String() == want }) {
+				t.Errorf("%s: warns %v, want %s", typ, got.Warnings, want)
+			}
+		}
+	}
+}
