@@ -49,8 +49,7 @@ type object map[string]any
 func startCluster(folder string, flags ...string) (*cluster, error) {
 	c := &cluster{folder: folder, flags: flags}
 	var failed error
-	for try := range 4 {
-		time.Sleep(time.Duration(try) * time.Second)
+	for range 4 {
 		err := c.first()
 		if err == nil {
 			return c, c.connect()
