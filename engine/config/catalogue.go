@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/admitters"
 	"github.com/signalbox-epp/signalbox/engine/attributes"
@@ -89,9 +88,12 @@ func (c *Catalogue) add(p PluginType) error {
 		return fmt.Errorf("its constructor returns a %T, want a pointer to a struct", x)
 	}
 	if familyOf(x) == "" {
-		return fmt.Errorf("a %T is no filter, scorer, picker, profile handler, decider or extractor, and serves no "+
-			"point of "+
+		return fmt.Errorf("a %T is of no family: detector, filter, scorer, picker, profile handler, decider, "+
+			"admitter, fairness, ordering, usage limit or eviction policy, extractor, or what serves a point of "+
 			"requests", x)
+	}
+	if err := strictyaml.Check(reflect.TypeOf(x).Elem()); err != nil {
+		return fmt.Errorf("its parameter %w", err)
 	}
 	c.added[p.Type] = p
 	return nil
@@ -164,28 +166,6 @@ func (c *Catalogue) describe(p PluginType) {
 		at, c.docs = len(c.docs), append(c.docs, Family{Name: furtherFamily})
 	}
 	c.docs[at].Plugins = append(slices.Clone(c.docs[at].Plugins), doc)
-}
-
-// kind returns how documentation calls the type of a parameter.
-func kind(t reflect.Type) string {
-	switch {
-	case t == reflect.TypeFor[time.Duration]():
-		return "duration"
-	case t.Kind() == reflect.Pointer:
-		return kind(t.Elem())
-	case t.Kind() == reflect.Slice:
-		return "list of " + kind(t.Elem())
-	case t.Kind() == reflect.Map:
-		if of, list := strings.CutPrefix(kind(t.Elem()), "list of "); list {
-			return "map of lists of " + of
-		}
-		return "map of " + kind(t.Elem()) + "s"
-	case t.Kind() == reflect.Struct:
-		return "object"
-	case t.Kind() == reflect.Float64:
-		return "number"
-	}
-	return t.Kind().String()
 }
 
 // construct returns a plugin with its defaults; nil = the type is unknown.

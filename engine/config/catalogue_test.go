@@ -40,8 +40,9 @@ func TestCatalogueRefusesTypes(t *testing.T) {
 		"no pointer": {[]PluginType{{Type: "a", New: func() any { return even{} }}},
 			`plugin type "a": its constructor returns a config.even, want a pointer to a struct`},
 		"no plugin": {[]PluginType{{Type: "a", New: func() any { return new(Settings) }}},
-			`plugin type "a": a *config.Settings is no filter, scorer, picker, profile handler, decider or extractor, and serves ` +
-				"no point of requests"},
+			`plugin type "a": a *config.Settings is of no family: detector, filter, scorer, picker, profile handler, ` +
+				"decider, admitter, fairness, ordering, usage limit or eviction policy, extractor, or what serves a " +
+				"point of requests"},
 		"all at once": {[]PluginType{{Type: "a"}, {Type: "picker"}},
 			"plugin type \"a\": it has no constructor\nplugin type \"picker\": it has no constructor"},
 	} {

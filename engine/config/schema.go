@@ -218,6 +218,8 @@ func (b schemaBuilder) value(v reflect.Value, path string) *jsonschema.Schema {
 		return &jsonschema.Schema{Types: orNull("string"), Pattern: durationPattern}
 	case t == reflect.TypeFor[strictyaml.Quantity]():
 		return &jsonschema.Schema{Types: orNull("number", "string"), Pattern: quantityPattern}
+	case strictyaml.ReadsText(t):
+		return &jsonschema.Schema{Types: orNull("string", "number", "boolean")}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -235,12 +237,27 @@ func (b schemaBuilder) value(v reflect.Value, path string) *jsonschema.Schema {
 			AdditionalProperties: b.value(reflect.New(t.Elem()).Elem(), path)}
 	case reflect.Bool:
 		return &jsonschema.Schema{Types: orNull("boolean")}
-	case reflect.Int:
-		return &jsonschema.Schema{Types: orNull("integer")}
-	case reflect.Float64:
+	}
+	switch {
+	case v.CanInt() || v.CanUint():
+		return wholeSchema(t)
+	case v.CanFloat():
 		return &jsonschema.Schema{Types: orNull("number")}
 	}
 	return &jsonschema.Schema{Types: orNull("string")}
+}
+
+// wholeSchema returns the schema of the whole numbers that a type has.
+func wholeSchema(t reflect.Type) *jsonschema.Schema {
+	s := &jsonschema.Schema{Types: orNull("integer")}
+	least, most, bounded := strictyaml.Range(t)
+	if bounded || least == 0 {
+		s.Minimum = new(float64(least))
+	}
+	if bounded {
+		s.Maximum = new(float64(most))
+	}
+	return s
 }
 
 func orNull(types ...string) []string { return append(types, "null") }
@@ -252,13 +269,21 @@ func standard(v reflect.Value) json.RawMessage {
 		if x != 0 {
 			return json.RawMessage(`"` + x.String() + `"`)
 		}
-	case string, strictyaml.Quantity:
-		if v.IsZero() {
+		return nil
+	case strictyaml.Quantity:
+		if x == 0 {
 			return nil
 		}
 		return encoded(x)
-	case bool, int, float64:
-		return encoded(x)
+	}
+	if written, ok := strictyaml.Written(v); ok {
+		return encoded(written)
+	}
+	switch {
+	case v.Kind() == reflect.String && v.IsZero():
+		return nil
+	case v.Kind() == reflect.String || v.Kind() == reflect.Bool || v.CanInt() || v.CanUint() || v.CanFloat():
+		return encoded(v.Interface())
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -476,23 +475,4 @@ func (l *loader) targets(rule string, list []targetSection) []rewrites.Target {
 	}
 	rewrites.Weigh(targets, weights)
 	return targets
-}
-
-// show returns a default as a file has it.
-func show(v reflect.Value) string {
-	switch x := v.Interface().(type) {
-	case time.Duration:
-		return x.String()
-	case string:
-		return strconv.Quote(x)
-	case int:
-		return strconv.Itoa(x)
-	case float64:
-		return strconv.FormatFloat(x, 'g', -1, 64)
-	case bool:
-		return strconv.FormatBool(x)
-	case strictyaml.Quantity:
-		return strconv.FormatInt(int64(x), 10)
-	}
-	return "none"
 }

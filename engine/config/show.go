@@ -2,14 +2,12 @@ package config
 
 import (
 	"bytes"
-	"cmp"
 	"maps"
 	"math"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -390,53 +388,6 @@ func (s *shower) requestHandler() *yaml.Node {
 		pairs = append(pairs, pairOf("trustedProxies", value(reflect.ValueOf(proxies))))
 	}
 	return mapping(pairs...)
-}
-
-// value returns parameters as Load reads them. Parameters that are not set, which are nil pointers, are left out.
-func value(v reflect.Value) *yaml.Node {
-	switch x := v.Interface().(type) {
-	case time.Duration:
-		return text(x.String())
-	case strictyaml.Quantity:
-		return plain(strconv.FormatInt(int64(x), 10))
-	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		return value(v.Elem())
-	case reflect.Struct:
-		n := mapping()
-		for _, f := range strictyaml.FieldsOf(v.Type()) {
-			field := v.FieldByIndex(f.Index)
-			if field.Kind() == reflect.Pointer && field.IsNil() {
-				continue
-			}
-			p := pairOf(f.Name, value(field))
-			n.Content = append(n.Content, p.key, p.value)
-		}
-		return n
-	case reflect.Slice:
-		n := sequence()
-		for i := range v.Len() {
-			n.Content = append(n.Content, value(v.Index(i)))
-		}
-		return n
-	case reflect.Map:
-		n := mapping()
-		keys := v.MapKeys()
-		slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
-		for _, key := range keys {
-			p := pairOf(key.String(), value(v.MapIndex(key)))
-			n.Content = append(n.Content, p.key, p.value)
-		}
-		return n
-	case reflect.String:
-		return text(v.String())
-	case reflect.Bool:
-		return plain(strconv.FormatBool(v.Bool()))
-	case reflect.Int:
-		return plain(strconv.FormatInt(v.Int(), 10))
-	}
-	return float(v.Float(), 'g')
 }
 
 // float returns a number in a format of strconv, or as YAML has one without a bound.

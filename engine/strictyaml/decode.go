@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"encoding"
 	"fmt"
 	"math"
 	"reflect"
@@ -47,6 +48,8 @@ func (r *Reader) Decode(n *yaml.Node, path string, into reflect.Value) {
 		return
 	}
 	switch {
+	case ReadsText(into.Type()):
+		r.unmarshal(n, path, into)
 	case into.Type() == durationType:
 		r.duration(n, path, into)
 	case into.Type() == quantityType:
@@ -118,7 +121,7 @@ func (r *Reader) mapping(n *yaml.Node, path string, into reflect.Value) {
 		r.lines[at] = p.line
 		value := reflect.New(into.Type().Elem()).Elem()
 		r.Decode(p.value, at, value)
-		into.SetMapIndex(reflect.ValueOf(p.name), value)
+		into.SetMapIndex(reflect.ValueOf(p.name).Convert(into.Type().Key()), value)
 	}
 }
 
@@ -144,25 +147,28 @@ func (r *Reader) scalar(n *yaml.Node, path string, into reflect.Value) {
 	tag, ok := n.ShortTag(), false
 	want := "a string"
 	if n.Kind == yaml.ScalarNode {
-		switch into.Kind() {
-		case reflect.String:
+		switch {
+		case into.Kind() == reflect.String:
 			if ok = tag == "!!str" || tag == "!!timestamp"; ok {
 				into.SetString(n.Value)
 			}
-		case reflect.Bool:
+		case into.Kind() == reflect.Bool:
 			ok = (tag == "!!bool" || tag == "!!str" && n.Style == 0) && n.Decode(into.Addr().Interface()) == nil
-		case reflect.Int:
+		case into.CanInt() || into.CanUint():
 			ok = tag == "!!int" && n.Decode(into.Addr().Interface()) == nil || tag == "!!float" && wholeFloat(n, into)
-		case reflect.Float64:
-			ok = (tag == "!!int" || tag == "!!float") && n.Decode(into.Addr().Interface()) == nil
+		case into.CanFloat():
+			var f float64
+			if ok = (tag == "!!int" || tag == "!!float") && n.Decode(&f) == nil && !into.OverflowFloat(f); ok {
+				into.SetFloat(f)
+			}
 		}
 	}
-	switch into.Kind() {
-	case reflect.Bool:
+	switch {
+	case into.Kind() == reflect.Bool:
 		want = "true or false"
-	case reflect.Int:
-		want = "a whole number"
-	case reflect.Float64:
+	case into.CanInt() || into.CanUint():
+		want = "a whole number" + rangeOf(into.Type())
+	case into.CanFloat():
 		want = "a number"
 	}
 	if !ok {
@@ -170,14 +176,68 @@ func (r *Reader) scalar(n *yaml.Node, path string, into reflect.Value) {
 	}
 }
 
-// wholeFloat sets a whole number that is written as a fraction, such as 5.0; false = it is none.
+// rangeOf says which whole numbers a type has, unless it has those of int.
+func rangeOf(t reflect.Type) string {
+	least, most, bounded := Range(t)
+	switch {
+	case bounded:
+		return fmt.Sprintf(" from %d to %d", least, most)
+	case least == 0:
+		return ", 0 or more"
+	}
+	return ""
+}
+
+// Range returns the least and the greatest whole number of a type; bounded is false if it has those of 64 bits, all or
+// from 0 on.
+func Range(t reflect.Type) (least, most int64, bounded bool) {
+	bits := t.Bits()
+	switch v := reflect.Zero(t); {
+	case bits == 64 && v.CanUint():
+		return 0, math.MaxInt64, false
+	case bits == 64:
+		return math.MinInt64, math.MaxInt64, false
+	case v.CanUint():
+		return 0, 1<<bits - 1, true
+	}
+	return -1 << (bits - 1), 1<<(bits-1) - 1, true
+}
+
+// wholeFloat sets a whole number that is written as a fraction, such as 5.0; false = it is none, or the type of the
+// value does not have it.
 func wholeFloat(n *yaml.Node, into reflect.Value) bool {
 	var f float64
 	if n.Decode(&f) != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
 		return false
 	}
+	if into.CanUint() {
+		if f < 0 || into.OverflowUint(uint64(f)) {
+			return false
+		}
+		into.SetUint(uint64(f))
+		return true
+	}
+	if into.OverflowInt(int64(f)) {
+		return false
+	}
 	into.SetInt(int64(f))
 	return true
+}
+
+// ReadsText reports whether a type reads its values from text by itself.
+func ReadsText(t reflect.Type) bool {
+	return t != durationType && t.Kind() != reflect.Pointer &&
+		reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+func (r *Reader) unmarshal(n *yaml.Node, path string, into reflect.Value) {
+	if n.Kind != yaml.ScalarNode {
+		r.Fail(path, "got %s, want text", Describe(n))
+		return
+	}
+	if err := into.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Value)); err != nil {
+		r.Fail(path, "got %s: %s", Describe(n), clip.Value(err.Error()))
+	}
 }
 
 func (r *Reader) duration(n *yaml.Node, path string, into reflect.Value) {

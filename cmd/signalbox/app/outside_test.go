@@ -9,6 +9,9 @@ import (
 	"testing"
 )
 
+const shareHead = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\n" +
+	"plugins: [{type: example.com/share, parameters: "
+
 // TestMainOfAnotherModule builds a program of another module around the command, and runs it. It needs no network: the
 // module requires what ours does, as go mod tidy would have it, so that go asks no further module.
 func TestMainOfAnotherModule(t *testing.T) {
@@ -36,14 +39,25 @@ import (
 	"github.com/spf13/cobra"
 
 	"` + ownModule + `/cmd/signalbox/app"
+	"` + ownModule + `/engine/config"
+	"` + ownModule + `/engine/schedule"
 )
+
+type share struct {
+	Share int64       ` + "`json:\"share\"`" + `
+	Steps [][]float32 ` + "`json:\"steps\"`" + `
+}
+
+func (*share) Filter(*schedule.Input, []bool) {}
 
 func main() {
 	app.Main(app.Named("other-picker", "v1.2.3"), app.With(&cobra.Command{
 		Use: "greet", Short: "Say hello", Run: func(c *cobra.Command, _ []string) { c.Println("hello") },
-	}))
+	}), app.Plugins(config.PluginType{Type: "example.com/share", New: func() any { return new(share) }}))
 }
 `,
+		"share.yaml":  shareHead + "{share: 9007199254740993, steps: [[0.5, 1], []]}}]\n",
+		"shares.yaml": shareHead + "{share: 1.5, steps: [[half]]}}]\n",
 		"config.yaml": randomPicking,
 	} {
 		writeText(t, filepath.Join(folder, name), text)
@@ -62,6 +76,8 @@ func main() {
 			`^other-picker v1\.2\.3 with signalbox v0\.1\.2, commit unknown of unknown, go`},
 		"greet":                    {true, `^hello\n$`},
 		"config check config.yaml": {true, `picker  random-picker`},
+		"config show share.yaml":   {true, `share: 9007199254740993`},
+		"config check shares.yaml": {false, `(?s)parameters.share: got 1.5, want a.*steps\[0\]\[0\]: got "half", want a`},
 		"--help": {true,
 			`(?s)Usage:\n  other-picker \[flags\].*Examples:\n  other-picker up .*\n\nCommands:\n  greet +Say hello\n`},
 		"plugins none-such": {false, `^other-picker: no plugin type "none-such"`},
