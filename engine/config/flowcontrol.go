@@ -245,7 +245,11 @@ func (l *loader) evictions(s *flowControlSection) {
 	if len(q.Priorities) == 0 || q.Priorities[len(q.Priorities)-1] >= 0 {
 		l.Warn("flowControl.enableEviction",
 			"no objective has a negative priority, so no running request is ever ended")
+		return
 	}
+	l.config.LightLane = append(l.config.LightLane, l.Remark("flowControl.enableEviction",
+		"a running request is ended only until the headers of its response: its body bypasses Signalbox, which "+
+			"cannot end it then; with a file of signalbox envoy-config --lane full answers that have begun are ended"))
 }
 
 // priorities returns those that requests may have: of objectives, of bands, and 0, highest first.

@@ -110,6 +110,7 @@ func TestConfigCheckSaysWhatTheLightLaneChanges(t *testing.T) {
 	const audits = "prefix-cache-scorer reads prefix-blocks, which may have what a server has lost for some 400 " +
 		"requests, because one answer in twenty shows cached tokens; with a file of signalbox envoy-config --lane " +
 		"full all do\n"
+	const evicts = "featureGates: [flowControl]\nflowControl: {enableEviction: true}\n"
 	const follows = "- {type: approx-prefix-cache-producer, parameters: {followCaches: true}}\n"
 	for name, c := range map[string]struct{ text, want string }{
 		"samples and labels": {text: "- type: queue-scorer\n- type: decode-filter\n"},
@@ -136,6 +137,12 @@ func TestConfigCheckSaysWhatTheLightLaneChanges(t *testing.T) {
 		"rewrites": {"- type: queue-scorer\nmodelRewrites: [{name: r, rules: [{targets: [{modelRewrite: m}]}]}]\n",
 			"-: light lane: line 5: modelRewrites: answers name the model that served, not the one that the client " +
 				"asked for; with a file of signalbox envoy-config --lane full they name the latter\n"},
+		"eviction": {"- type: queue-scorer\n" + evicts + "objectives: [{name: batch, priority: -1}]\n",
+			"-: light lane: line 6: flowControl.enableEviction: a running request is ended only until the headers of " +
+				"its response: its body bypasses Signalbox, which cannot end it then; with a file of signalbox " +
+				"envoy-config --lane full answers that have begun are ended\n"},
+		"eviction of none": {"- type: queue-scorer\n" + evicts, "-: warning: line 6: flowControl.enableEviction: no " +
+			"objective has a negative priority, so no running request is ever ended\n"},
 		"a handler without stages": {text: "- type: queue-scorer\n- {type: disagg-profile-handler, parameters: " +
 			"{profiles: " +
 			"{decode: all}}}\nschedulingProfiles: [{name: all, plugins: [{pluginRef: queue-scorer}]}]\n"},
