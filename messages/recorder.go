@@ -130,7 +130,7 @@ type Record struct {
 	PromptTokens  int  // estimate, from the request's bytes; 0 = unknown
 	BodyBytes     int64
 	Reason        Reason // NoReason = it was served
-	Status        int    // HTTP, of the model server or of our refusal; 0 = none, or below 400 and then Lost
+	Status        int    // HTTP, of the model server or of our refusal; 0 = none, or its end is Lost
 	Served        EndpointID
 	Elsewhere     Address       // the server, if the pool does not have it; "" = Served is the server, or none served
 	Local         string        // why Envoy answered by itself, in its words, cut to 128 bytes; "" = it did not

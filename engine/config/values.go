@@ -39,9 +39,8 @@ func kind(t reflect.Type) string {
 
 // show returns a default as a file has it.
 func show(v reflect.Value) string {
-	switch x := v.Interface().(type) {
-	case time.Duration:
-		return x.String()
+	if d, is := v.Interface().(time.Duration); is {
+		return d.String()
 	}
 	if written, ok := strictyaml.Written(v); ok {
 		return written

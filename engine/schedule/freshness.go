@@ -41,7 +41,7 @@ func (r *profileRun) begins(source uint64) bool {
 		awaited = awaited || young && r.view.awaits(source, at)
 	}
 	return awaited && r.keepFresh(source, func(at int) bool {
-		return r.view.awaits(source, at) || r.view.fresh[at]&^r.view.failing[at]&source != 0
+		return r.view.awaits(source, at) || r.view.answers(source, at)
 	})
 }
 
@@ -53,14 +53,13 @@ func (r *profileRun) passOver() {
 		return
 	}
 	r.keepFresh(metricsPage, func(at int) bool {
-		return r.view.fresh[at]&^r.view.failing[at]&metricsPage != 0 ||
-			r.view.known[at].sample == nil && r.view.failing[at]&metricsPage == 0
+		return r.view.answers(metricsPage, at) || r.view.awaits(metricsPage, at)
 	})
 }
 
 // freshenBy reports whether a candidate has a fresh answer of a source.
 func (r *profileRun) freshenBy(source uint64) bool {
-	return r.keepFresh(source, func(at int) bool { return r.view.fresh[at]&^r.view.failing[at]&source != 0 })
+	return r.keepFresh(source, func(at int) bool { return r.view.answers(source, at) })
 }
 
 // keepFresh keeps the best candidates, or if there are none those with a fresh answer of a source, or if there are none

@@ -323,18 +323,15 @@ func (v *view) freshUntil(slot, at int, threshold time.Duration) (until time.Tim
 
 // awaited reports whether a source has neither answered nor failed that asks the endpoint at a place for a number.
 func (v *view) awaited(slot, at int) bool {
-	k := &v.known[at]
 	from := v.fills.layout.Source(attributes.Slot{Type: attributes.Number, Index: slot})
-	switch {
-	case !from.Selects(v.sources[at].Labels):
-		return false
-	case from == nil || from.Name == "":
-		return k.sample == nil && !v.sources[at].Failing()
-	}
-	return k.more.pages.Of(from.Name) == nil
+	return v.awaits(1<<v.fills.source(from), at)
 }
 
-// awaits reports whether a source has neither answered nor failed, that asks the endpoint at a place.
+// answers reports whether a source has a fresh answer of the endpoint at a place and no failed fetch since, or does not
+// ask it.
+func (v *view) answers(source uint64, at int) bool { return v.fresh[at]&^v.failing[at]&source != 0 }
+
+// awaits reports whether a source, of those that ask the endpoint at a place, has neither answered nor failed.
 func (v *view) awaits(source uint64, at int) bool {
 	if v.fresh[at]&source != 0 || v.failing[at]&source != 0 { // of one that it does not ask it counts as fresh
 		return false

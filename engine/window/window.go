@@ -61,7 +61,7 @@ type Window struct {
 	found    float64 // what it was after work had waited last: about as large as the endpoint allows; 0 = never
 	changed  time.Time
 	from     time.Time // only first tokens of requests that were picked since count
-	idle     time.Time // when it was seen last to have less than a step of prompts to compute
+	reading  time.Time // since when it has had whole steps of prompts to compute, if it has now
 	step     float64   // by which it grew last; 0 = it shrank last, or is new
 	why      Why
 	first    firsts
@@ -87,7 +87,7 @@ const Slack = 2
 func New(now time.Time, inForce Limits) *Window {
 	w := &Window{
 		requests: float64(inForce.Requests), tokens: float64(inForce.Tokens), changed: now, from: now,
-		why: Why{Cause: Begun, At: now}, idle: now,
+		why: Why{Cause: Begun, At: now}, reading: now,
 	}
 	w.pace.resume(now, inForce.Pace)
 	if w.step = w.requests; inForce.Found {
@@ -128,7 +128,7 @@ func (w *Window) divided(load Load) bool {
 
 // FirstToken learns from the first token of a request. load is that at now.
 func (w *Window) FirstToken(now time.Time, f First, load Load) {
-	w.look(now, load)
+	w.noteReading(now, load)
 	w.pace.add(now, f)
 	excess := min(w.first.add(now, f), w.pace.late(now, f))
 	if !w.begins(now, load) {
@@ -173,7 +173,7 @@ func (w *Window) burst(now time.Time) float64 {
 
 // Sampled learns from a page. load is that at now.
 func (w *Window) Sampled(now time.Time, s Sample, load Load) {
-	w.look(now, load)
+	w.noteReading(now, load)
 	usable := w.page.read(s, load)
 	if s.known() {
 		w.begin(now, load)
@@ -209,10 +209,10 @@ func (w *Window) Sampled(now time.Time, s Sample, load Load) {
 	}
 }
 
-// look notes when the endpoint had less than a step of prompts to compute.
-func (w *Window) look(now time.Time, load Load) {
+// noteReading notes that the endpoint does not have a whole step of prompts to compute, if so.
+func (w *Window) noteReading(now time.Time, load Load) {
 	if load.Prompts < StepTokens {
-		w.idle = now
+		w.reading = now
 	}
 }
 
@@ -220,7 +220,7 @@ func (w *Window) look(now time.Time, load Load) {
 // they wait as long as it is full.
 func (w *Window) reads(now time.Time, load Load) bool {
 	return load.Prompts >= StepTokens && !(w.page.last.CacheUsed >= fullCache) &&
-		w.pace.reads(now, w.idle, load.Prompts)
+		w.pace.reads(now, w.reading, load.Prompts)
 }
 
 // Ended learns from a request that was served without a first token that was seen. It matters only at an endpoint of
@@ -264,7 +264,7 @@ func (w *Window) Lost(now time.Time) {
 	}
 	from := int(w.requests)
 	w.first, w.page, w.pace = firsts{}, page{}, pace{}
-	w.idle = now
+	w.reading = now
 	if w.requests == 0 {
 		return // as before, nothing tells of a bound
 	}

@@ -21,8 +21,8 @@ var contracts = map[string]contract{
 		file: "engine/schedule/run.go", was: "\tr.own.outdate()\n", is: "",
 	}, "engine/schedule", "Test"},
 	"the failed fetch of one source is that of all": {fault{
-		file: "engine/schedule/freshness.go", was: "return r.view.fresh[at]&^r.view.failing[at]&source != 0",
-		is: "return r.view.failing[at] == 0 && r.view.fresh[at]&source != 0",
+		file: "engine/schedule/view.go", was: "return v.fresh[at]&^v.failing[at]&source != 0",
+		is: "return v.failing[at] == 0 && v.fresh[at]&source != 0",
 	}, "engine/schedule", "Test"},
 	"all sources are as old as the oldest": {fault{
 		file: "engine/schedule/view.go", was: "!page.At.IsZero() && p.shown&(2<<i) != 0",
