@@ -62,6 +62,7 @@ func run(t *testing.T, requests int, bodyWait time.Duration, kinds []string) {
 	s := begin(t, seed, requests, bodyWait)
 	began := time.Now()
 	s.storm()
+	s.leave()
 	s.calm()
 	s.emptied()
 	s.end(s.asked())
@@ -135,7 +136,8 @@ type session struct {
 func begin(t *testing.T, seed uint64, requests int, bodyWait time.Duration) *session {
 	t.Helper()
 	outset := settle()
-	s := &session{rig: startRig(t, seed, requests+lateRequests+calmRounds*calmRequests, bodyWait), seed: seed,
+	total := requests + lateRequests + calmLeavers + calmRounds*calmRequests
+	s := &session{rig: startRig(t, seed, total, bodyWait), seed: seed,
 		requests: requests, last: requests + lateRequests - 1, patient: bodyWait > time.Minute, outset: outset}
 	s.start = look()
 	for range lines {

@@ -19,6 +19,7 @@ import (
 const (
 	calmRequests = 300
 	calmRounds   = 2
+	calmLeavers  = 10 * 13 // some for each of the points
 	// growth is how many bytes of live heap there may be more than at the start: 2 MB of records, 2 MB of metrics, by
 	// flow and model as far as those have labels of their own, events and tables of plugins. It is the same after
 	// 40 000 requests as after 20 000.
@@ -128,6 +129,16 @@ func (s *session) until(what string, so func() bool) {
 			return
 		}
 	}
+}
+
+// leave comes when the faults have ended: clients leave at each point, and nothing is held for them. What was held for
+// those before may have been forgotten by an actor that fell later.
+func (s *session) leave() {
+	from := s.last + 1
+	s.last += calmLeavers
+	s.crowd(lines, from, s.last+1, func(n int) *script {
+		return writeTo(s.seed, n, cancels, points[n%len(points)])
+	})
 }
 
 // calm comes when the faults have ended: each client that comes is served, and leaves nothing. Deadlines are short, and

@@ -38,16 +38,22 @@ func TestDocumentDecides(t *testing.T) {
 	tr, end := treeOver(t, io.Discard, strings.Join(entries, "\n"), "--config-text", documentText)
 	defer end()
 	all := tr.picker.Pool().Snapshot().Endpoints
-	tr.until(t, "the documents", func(*endpoints.Endpoint) bool {
-		return !slices.ContainsFunc(all, func(e *endpoints.Endpoint) bool {
-			p := e.Pages().Of("document-data-source")
-			return p == nil || p.At.IsZero()
-		})
-	})
+	tr.answered(t, all, "document-data-source")
 	tr.request(t, 1, 200)
 	if a, b, c := all[0].Picks(), all[1].Picks(), all[2].Picks(); a != 0 || b != 1 || c != 0 {
 		t.Errorf("picks %d, %d, %d, want that for the second, which needs the least power", a, b, c)
 	}
+}
+
+// answered waits for the first answer of a source for each endpoint: until then those that came with it are equal.
+func (tr *tree) answered(t *testing.T, all []*endpoints.Endpoint, source string) {
+	t.Helper()
+	tr.until(t, "the documents", func(*endpoints.Endpoint) bool {
+		return !slices.ContainsFunc(all, func(e *endpoints.Endpoint) bool {
+			p := e.Pages().Of(source)
+			return p == nil || p.At.IsZero()
+		})
+	})
 }
 
 const poolDocumentText = `apiVersion: llm-d.ai/v1
@@ -91,6 +97,7 @@ func TestDocumentOfThePoolDecides(t *testing.T) {
 					return p != nil && p.Value("example.com/cost", "json-extractor") == want
 				})
 			}
+			tr.answered(t, all, "hints")
 			costs(0, 2)
 			costs(1, 1)
 			tr.request(t, 1, 200)
