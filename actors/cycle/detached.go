@@ -182,18 +182,19 @@ func (c *Cycle) giveUp(ctx runtime.Context[messages.CycleMsg]) {
 	if c.phase == lingering && c.rec.Status != 0 {
 		c.reportSuccess(time.Time{})
 	}
-	if c.phase == detached {
-		c.rec.Reason = messages.Lost
-	}
 	c.unlogged()
 	c.finish(ctx)
 }
 
-// unlogged notes that nothing will tell how the request ended. If its response had not begun, its client has left.
+// unlogged notes that nothing will tell how the request ended. If its response had not begun, its client has left. A
+// proxy that sends no entries at all has one that lingers count as served, any other is lost.
 func (c *Cycle) unlogged() {
 	if c.rec.Status == 0 {
 		c.rec.Reason = messages.ClientGone
 		return
+	}
+	if c.phase == detached {
+		c.rec.Reason = messages.Lost
 	}
 	c.deps.Metrics.unlogged.Inc()
 }

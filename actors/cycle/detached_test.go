@@ -412,11 +412,11 @@ func TestBypassingResponseIsNotCut(t *testing.T) {
 	s.over(messages.NoReason)
 }
 
-// A detached request that a shutdown ends has not failed, for its client gets its answer without us.
+// Nothing tells how a detached request goes on that a shutdown ends, for its client gets its answer without us.
 func TestShutdownOfAnOutlivedResponse(t *testing.T) {
 	s := outlived(t)
 	s.cycle.Stop()
-	s.over(messages.NoReason)
+	s.over(messages.Lost)
 	if n := s.metric("signalbox_unlogged_total"); n != 1 {
 		t.Errorf("%v counted, want 1", n)
 	}
