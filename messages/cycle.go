@@ -251,6 +251,7 @@ type StreamGone struct {
 	Completed     bool   // the response had ended before the stream did
 	FrameCount    int    // frames that Envoy sent on the stream
 	ResponseBytes int64  // of the response's body that passed the stream
+	Usage         Usage  // that the part of the response which came has told
 	Logged        bool   // the response may go on: the access log tells its end
 	Log           LogState
 }

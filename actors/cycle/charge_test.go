@@ -92,6 +92,9 @@ func TestFlowIsChargedAtTheEnd(t *testing.T) {
 			[]messages.CapacityMsg{used(12, 0)}},
 		"for what came before the client left": {false, streamedChat,
 			[]messages.CycleMsg{began, messages.StreamGone{ResponseBytes: 600}}, []messages.CapacityMsg{used(12, 10)}},
+		"for what was told before the client left": {false, streamedChat,
+			[]messages.CycleMsg{began, messages.StreamGone{ResponseBytes: 600, Usage: reported(21)}},
+			[]messages.CapacityMsg{used(7, 21)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := metered(t, new(fairness.Token))

@@ -433,7 +433,7 @@ func (c *Cycle) onStreamDone(ctx runtime.Context[messages.CycleMsg], m messages.
 	if !m.Completed && c.rec.Reason == messages.NoReason {
 		c.rec.Reason = messages.ClientGone
 	}
-	c.rec.ResponseBytes = m.ResponseBytes
+	c.rec.Usage, c.rec.ResponseBytes = m.Usage, m.ResponseBytes
 	c.finish(ctx)
 }
 

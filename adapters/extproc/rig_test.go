@@ -83,6 +83,9 @@ func (c *cycle) lines() []string {
 			if m.Logged {
 				line += " logged"
 			}
+			if u := m.Usage; u.PromptTokens > 0 {
+				line += fmt.Sprintf(" %d/%d/%d", u.PromptTokens, u.CachedTokens, u.OutputTokens)
+			}
 			out = append(out, line)
 		default:
 			out = append(out, fmt.Sprintf("%T", m))

@@ -324,6 +324,9 @@ func (st *stream) gone() {
 		if gone.Logged {
 			gone.Log = st.log()
 		}
+		if st.response.scan != nil {
+			gone.Usage = st.response.scan.Usage()
+		}
 		st.cycle.Post(gone)
 	case st.id != 0 && st.request.phase != requestUnplaced && !st.check:
 		st.srv.deps.Refused(messages.RequestRefused{Record: st.record(said)})

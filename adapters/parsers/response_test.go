@@ -74,6 +74,26 @@ func TestScannerOfUnknownAPI(t *testing.T) {
 	}
 }
 
+// A stream of messages begins with a figure of its output, and that is not the answer's.
+func TestOutputOfTheBeginIsUnknown(t *testing.T) {
+	begin := `data: {"type":"message_start","message":{"content":[],"usage":{"input_tokens":10,"output_tokens":1}}}` + "\n\n"
+	for end, want := range map[string]messages.Usage{
+		"": {PromptKnown: true, PromptTokens: 10},
+		`data: {"type":"message_delta","usage":{"output_tokens":"7"}}` + "\n\n": {PromptKnown: true, PromptTokens: 10},
+		`data: {"type":"message_delta","usage":{"output_tokens":0}}` + "\n\n": {Source: messages.UsageReported,
+			PromptKnown: true, PromptTokens: 10},
+		`data: {"type":"message_delta","usage":{"output_tokens":7}}`: {Source: messages.UsageReported,
+			PromptKnown: true, PromptTokens: 10, OutputTokens: 7},
+	} {
+		r := parsers.NewResponseScanner(messages.MessagesAPI, "text/event-stream")
+		r.Write([]byte(begin + end))
+		got := r.Usage()
+		if got.OwnBytes = 0; got != want {
+			t.Errorf("%q: got %+v, want %+v", end, got, want)
+		}
+	}
+}
+
 // A scanner of any API allocates nothing for a chunk, an error of any form among them.
 func TestScannersAllocateNothing(t *testing.T) {
 	chunks := []string{

@@ -20,31 +20,48 @@ const (
 var usageLetters, metaLetters = []byte(`ge"`), []byte(`fo"`)
 
 // UsageScanner finds the token usage of a response in its body, JSON or server-sent events, as it passes: it reads the
-// usage objects, in the names of chat completions or in those of responses and messages, and looks at nothing else.
-// Their figures are cumulative: of several objects the highest value of each counts. The body may be cut anywhere. The
-// zero UsageScanner is ready; it keeps some 200 bytes, and allocates only for what is no number. Not for concurrent
-// use.
+// usage objects, in the names of chat completions or in those of responses and messages, and looks at nothing else
+// before the first. Their figures are cumulative: of several objects the highest value of each counts. What is deeper
+// in a document than the server's own usage is what a client or the model wrote, such as the input of a tool. The body
+// may be cut anywhere. The zero UsageScanner is ready; it keeps some 300 bytes, and allocates only for what is no
+// number. Not for concurrent use.
 type UsageScanner struct {
 	lines lines
+	walk  walk
 	meta  bool // the objects have the name of SGLang
+	begun bool // an object within another one begins the stream, and its output is not that of the answer
 
 	state   usageState
 	matched int  // bytes of the key seen while searching
-	last    byte // the byte before those
+	last    byte // the byte before those, or before the one in hand
 
-	depth   int      // of objects and arrays; the usage object itself is 1
+	object  figures // of the object being read
+	before  tally   // of the documents before
+	now     tally   // with the document in hand
+	objects int     // that were whole
+}
+
+// walk is where the scanner is in a document, from the first usage object on.
+type walk struct {
+	depth int // of objects and arrays, counted from where the first usage object stood
+	level int // where the outermost usage object stood
+	in    int // depth inside the usage object being read; inNone = none is
+
 	key     [28]byte // the last string
 	keyLen  int      // its length; longer than the array if it did not fit
 	escaped bool     // the last byte was a backslash
+	hidden  bool     // the last string has a backslash
 	details bool     // inside prompt_tokens_details, or input_tokens_details
 	named   bool     // the last string was a key
 	number  [32]byte // the one in hand
 	digits  int      // its length; longer than the array if it did not fit
-
-	object  figures // of the object being read
-	usage   messages.Usage
-	objects int // that were whole
 }
+
+const (
+	inNone = math.MinInt
+	// deepest is how deep a server's own usage is: in the document, or in its message, response or choice.
+	deepest = 2
+)
 
 // figure is a number of tokens in a usage object.
 type figure struct {
@@ -58,6 +75,8 @@ type figures struct {
 	prompt, output        figure
 	cached                figure
 	cacheRead, cacheWrite figure
+	parts                 bool // it names the prompt as Anthropic does
+	hidden                bool // a figure may stand under a key that cannot be read
 }
 
 // any reports whether one of the figures is known.
@@ -65,17 +84,32 @@ func (f *figures) any() bool {
 	return f.prompt.known || f.output.known || f.cached.known || f.cacheRead.known || f.cacheWrite.known
 }
 
-// addTo adds what an object says to what those before it said.
-func (f *figures) addTo(u *messages.Usage) {
+// tally is what objects have said.
+type tally struct {
+	messages.Usage
+
+	prompt, cacheRead, cacheWrite figure // the newest
+}
+
+// add adds what an object says to what those before it said. Parts of the prompt that it does not name stay.
+func (t *tally) add(f *figures) {
 	if f.output.known {
-		u.Source, u.OutputTokens = messages.UsageReported, max(u.OutputTokens, f.output.tokens)
+		t.Source, t.OutputTokens = messages.UsageReported, max(t.OutputTokens, f.output.tokens)
 	}
-	if f.prompt.known && !f.cacheRead.garbled && !f.cacheWrite.garbled {
-		u.PromptKnown = true
-		u.PromptTokens = max(u.PromptTokens, f.prompt.tokens+f.cacheRead.tokens+f.cacheWrite.tokens)
+	for _, part := range []struct{ to, is *figure }{
+		{&t.prompt, &f.prompt}, {&t.cacheRead, &f.cacheRead}, {&t.cacheWrite, &f.cacheWrite},
+	} {
+		if part.is.known || part.is.garbled && !part.to.known {
+			*part.to = *part.is
+		}
+	}
+	partial := t.cacheRead.garbled || t.cacheWrite.garbled || f.parts && f.hidden
+	if t.prompt.known && !partial {
+		t.PromptKnown = true
+		t.PromptTokens = max(t.PromptTokens, t.prompt.tokens+t.cacheRead.tokens+t.cacheWrite.tokens)
 	}
 	if f.cached.known || f.cacheRead.known {
-		u.CachedKnown, u.CachedTokens = true, max(u.CachedTokens, f.cached.tokens, f.cacheRead.tokens)
+		t.CachedKnown, t.CachedTokens = true, max(t.CachedTokens, f.cached.tokens, f.cacheRead.tokens)
 	}
 }
 
@@ -85,17 +119,35 @@ const (
 	searching  usageState = iota
 	afterKey              // the key is there; its colon is due
 	afterColon            // its object is due
-	inObject
+	inDocument
 	inString
 	inNumber
 )
 
 // Usage returns what complete usage objects said. A figure is unknown that was missing in all, or is no whole number of
-// 0 or more; NoUsage = that of the output is.
+// 0 or more, or of cached tokens is more than the prompt's; NoUsage = that of the output is.
 func (u *UsageScanner) Usage() messages.Usage {
-	usage := u.usage
+	usage := u.told().Usage
+	if usage.PromptKnown && usage.CachedTokens > usage.PromptTokens {
+		usage.CachedKnown, usage.CachedTokens = false, 0
+	}
 	usage.OwnBytes = u.lines.own
 	return usage
+}
+
+// told returns what was said if the document in hand ends here.
+func (u *UsageScanner) told() tally {
+	if u.state < inDocument {
+		return u.before
+	}
+	told := u.now
+	switch deep := u.walk.level - u.walk.depth; {
+	case deep > deepest:
+		return u.before
+	case deep == deepest && u.begun:
+		told.Source, told.OutputTokens = u.before.Source, u.before.OutputTokens
+	}
+	return told
 }
 
 // wanted returns the name of the objects.
@@ -236,8 +288,8 @@ func (u *UsageScanner) step(c byte) bool {
 		return false
 	case afterKey, afterColon:
 		return u.stepBefore(c)
-	case inObject:
-		u.stepObject(c)
+	case inDocument:
+		u.stepDocument(c)
 	case inString:
 		u.stepString(c)
 	case inNumber:
@@ -247,15 +299,16 @@ func (u *UsageScanner) step(c byte) bool {
 }
 
 func (u *UsageScanner) stepNumber(c byte) bool {
+	w := &u.walk
 	if c >= '0' && c <= '9' || c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-' {
-		if u.digits < len(u.number) {
-			u.number[u.digits] = c
+		if w.digits < len(w.number) {
+			w.number[w.digits] = c
 		}
-		u.digits = min(u.digits+1, len(u.number)+1)
+		w.digits = min(w.digits+1, len(w.number)+1)
 		return true
 	}
-	u.set(whole(u.number[:min(u.digits, len(u.number))], u.digits <= len(u.number)))
-	u.state = inObject
+	u.set(whole(w.number[:min(w.digits, len(w.number))], w.digits <= len(w.number)))
+	u.state = inDocument
 	return false
 }
 
@@ -268,7 +321,7 @@ func whole(text []byte, fits bool) figure {
 	return figure{tokens: int(n), known: true}
 }
 
-// stepBefore waits for the colon and the brace behind the key. Anything else means that there is no usage object.
+// stepBefore waits for the colon and the brace behind the first key. Anything else means that there is no usage object.
 func (u *UsageScanner) stepBefore(c byte) bool {
 	switch {
 	case c == ' ' || c == '\t' || c == '\r' || c == '\n':
@@ -277,77 +330,116 @@ func (u *UsageScanner) stepBefore(c byte) bool {
 		u.state = afterColon
 		return true
 	case c == '{' && u.state == afterColon:
-		u.state, u.depth, u.details, u.named = inObject, 1, false, false
-		u.object = figures{}
+		u.state, u.now = inDocument, u.before
+		u.walk = walk{level: 1, in: inNone} // deeper than where the first object stands, which is 0
+		u.enter()
 		return true
 	}
 	u.state = searching
 	return false
 }
 
-func (u *UsageScanner) stepObject(c byte) {
+// enter begins a usage object.
+func (u *UsageScanner) enter() {
+	u.walk.depth++
+	u.walk.in, u.walk.details, u.walk.named = u.walk.depth, false, false
+	u.object = figures{}
+}
+
+func (u *UsageScanner) stepDocument(c byte) {
+	w, last := &u.walk, u.last
+	if c != '\r' {
+		u.last = c
+	}
 	switch {
 	case c == '"':
-		if u.named {
+		if w.named {
 			u.set(figure{garbled: true})
 		}
-		u.state, u.keyLen, u.escaped = inString, 0, false
+		u.state, w.keyLen, w.escaped, w.hidden = inString, 0, false, false
 	case c == ':':
-		u.named = true
+		w.named = true
+		u.object.hidden = u.object.hidden || w.hidden && w.depth == w.in
 	case c == ',':
-		u.named = false
+		w.named = false
 	case c == '{' || c == '[':
-		u.details = u.depth == 1 && u.named && (u.keyIs("prompt_tokens_details") || u.keyIs("input_tokens_details"))
-		u.depth++
-		u.named = false
+		u.open(c)
 	case c == '}' || c == ']':
 		u.close()
-	case (c >= '0' && c <= '9' || c == '-') && u.named:
-		u.state, u.digits = inNumber, 0
+	case c == '\n' && last == '\n': // an event has ended, and with it the document
+		u.before = u.told()
+		u.state = searching
+	case (c >= '0' && c <= '9' || c == '-') && w.named && w.in != inNone:
+		u.state, w.digits = inNumber, 0
 		u.stepNumber(c)
+	case (c == 't' || c == 'f') && w.named && (last == ':' || last == ' '):
+		u.set(figure{garbled: true})
 	}
 }
 
-func (u *UsageScanner) close() {
-	u.named = false
-	u.depth--
-	if u.depth == 1 {
-		u.details = false
-	}
-	if u.depth > 0 {
+func (u *UsageScanner) open(c byte) {
+	w := &u.walk
+	if c == '{' && w.in == inNone && w.named && u.keyIs(u.wanted()) {
+		u.enter()
 		return
 	}
-	u.state, u.last = searching, '}'
-	if u.object.any() {
-		u.object.addTo(&u.usage)
-		u.objects++
-		u.lines.due = true
+	w.details = w.depth == w.in && w.named && (u.keyIs(`"prompt_tokens_details"`) || u.keyIs(`"input_tokens_details"`))
+	if w.named && !w.details {
+		u.set(figure{garbled: true})
 	}
+	w.depth++
+	w.named = false
+}
+
+// close ends an object or array. The outermost usage objects of a document count, and of others nothing.
+func (u *UsageScanner) close() {
+	w := &u.walk
+	w.named = false
+	w.depth--
+	if w.depth == w.in {
+		w.details = false
+	}
+	if w.depth >= w.in {
+		return
+	}
+	w.in = inNone
+	switch {
+	case !u.object.any() || w.depth > w.level:
+		return
+	case w.depth < w.level:
+		w.level, u.now = w.depth, u.before
+	}
+	u.now.add(&u.object)
+	u.objects++
+	u.lines.due = true
 }
 
 func (u *UsageScanner) stepString(c byte) {
+	w := &u.walk
 	switch {
-	case u.escaped:
-		u.escaped = false
+	case w.escaped:
+		w.escaped = false
 	case c == '\\':
-		u.escaped = true
+		w.escaped, w.hidden = true, true
 	case c == '"':
-		u.state = inObject
+		u.state, u.last = inDocument, c
 		return
 	}
-	if u.keyLen < len(u.key) {
-		u.key[u.keyLen] = c
+	if w.keyLen < len(w.key) {
+		w.key[w.keyLen] = c
 	}
-	u.keyLen = min(u.keyLen+1, len(u.key)+1)
+	w.keyLen = min(w.keyLen+1, len(w.key)+1)
 }
 
-func (u *UsageScanner) keyIs(s string) bool {
-	return u.keyLen == len(s) && string(u.key[:u.keyLen]) == s
+// keyIs compares the last string with one in quotes.
+func (u *UsageScanner) keyIs(quoted string) bool {
+	w, s := &u.walk, quoted[1:len(quoted)-1]
+	return w.keyLen == len(s) && string(w.key[:w.keyLen]) == s
 }
 
 // set stores what the last key names, if it is a figure.
 func (u *UsageScanner) set(is figure) {
-	u.named = false
+	u.walk.named = false
 	if to := u.field(); to != nil {
 		*to = is
 	}
@@ -355,14 +447,18 @@ func (u *UsageScanner) set(is figure) {
 
 // field returns the figure that the last key names; nil = it names none.
 func (u *UsageScanner) field() *figure {
-	if u.depth == 2 && u.details && u.keyIs("cached_tokens") {
+	w := &u.walk
+	if w.depth == w.in+1 && w.details && u.keyIs(`"cached_tokens"`) {
 		return &u.object.cached
 	}
-	if u.depth != 1 {
+	if w.depth != w.in {
 		return nil
 	}
-	switch string(u.key[:min(u.keyLen, len(u.key))]) {
-	case "prompt_tokens", "input_tokens":
+	switch string(w.key[:min(w.keyLen, len(w.key))]) {
+	case "input_tokens":
+		u.object.parts = true
+		return &u.object.prompt
+	case "prompt_tokens":
 		return &u.object.prompt
 	case "completion_tokens", "output_tokens":
 		return &u.object.output

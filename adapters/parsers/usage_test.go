@@ -220,6 +220,22 @@ func TestUsageForms(t *testing.T) {
 		"responses": {`{"usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":4},"output_tokens":6,"output_tokens_details":{"cached_tokens":9}}}`,
 			messages.Usage{PromptTokens: 5, CachedTokens: 4, OutputTokens: 6}},
 		"empty usage object": {`{"usage":{}}`, messages.Usage{}},
+		"in the input of a tool, before": {`{"content":[{"type":"tool_use","input":{"usage":{"input_tokens":900,"output_tokens":9}}}],` +
+			`"usage":{"input_tokens":5}}`, five},
+		"in the input of a tool, behind": {`{"usage":{"input_tokens":5},"content":[{"input":{"usage":{"input_tokens":900}}}]}`,
+			five},
+		"in the input of a tool alone": {`{"usage":null,"content":[{"input":{"usage":{"input_tokens":900,"output_tokens":9}}}]}`,
+			messages.Usage{}},
+		"in a tool that is echoed": {`data: {"response":{"tools":[{"parameters":{"default":{"usage":{"output_tokens":7}}}}],"usage":null}}` +
+			"\n\n" + `data: {"response":{"tools":[{"parameters":{"usage":{"output_tokens":7}}}],"usage":{"input_tokens":5}}}` +
+			"\n\n", five},
+		"in lists, of each choice": {`[{"usage":{"prompt_tokens":5,"completion_tokens":2}},{"usage":{"prompt_tokens":5,"completion_tokens":3}}]`,
+			messages.Usage{PromptTokens: 5, OutputTokens: 3}},
+		"parts told apart": {"data: {\"message\":{\"usage\":{\"input_tokens\":5}}}\n\n" +
+			"data: {\"usage\":{\"cache_read_input_tokens\":30,\"output_tokens\":7}}\n\n",
+			messages.Usage{PromptTokens: 35, CachedTokens: 30, OutputTokens: 7}},
+		"cached beyond the prompt": {`{"usage":{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":50}}}`, five},
+		"figures behind it":        {`{"usage":{"prompt_tokens":5},"completion_tokens":9,"cached_tokens":3}`, five},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { checkCuts(t, scan, []byte(tt.body), tt.want) })
@@ -249,6 +265,11 @@ func TestUnknownFigures(t *testing.T) {
 		`{"input_tokens":5,"cache_read_input_tokens":null,"output_tokens":5}`:      {prompt: true, output: true},
 		`{"cache_read_input_tokens":5}`:                                            {cached: true},
 		`{"prompt_tokens":-5}`:                                                     {},
+		`{"input_tokens":5,"cache_read_input_tokens":{"n":5}}`:                     {},
+		`{"input_tokens":5,"cache_read_input_tokens":[5]}`:                         {},
+		`{"input_tokens":5,"cache_read_input_tokens":true}`:                        {},
+		`{"input_tokens":5,"cache_read\u005finput_tokens":5}`:                      {},
+		`{"prompt_tokens": false,"completion_tokens":{}}`:                          {},
 	} {
 		checkCuts(t, func(pieces ...[]byte) known {
 			var s parsers.UsageScanner
