@@ -25,6 +25,13 @@ type FailureReported struct {
 	Pick     Pick // that met the failure; zero = no request did, or it counts as newer than any pick
 	// Client is the fairness id of the client that left; "" = it named none, or none left.
 	Client string
+	Prompt Prompt // of the request of a client that left
+}
+
+// Prompt says how long a prompt is, in estimated tokens.
+type Prompt struct {
+	Tokens   int
+	Computed int // those that were to be computed: what requests that run have in common counts once
 }
 
 // SuccessReported says that an ejected or degraded endpoint answered a request well.

@@ -125,12 +125,14 @@ type Record struct {
 	Decided   time.Duration // since ArrivedAt, when scheduling had ended; 0 = it did not begin
 	Headers   time.Duration // of the response, since ArrivedAt; 0 = none came
 	// FirstToken is when the first byte of the response's body came, since ArrivedAt; 0 = none seen, or unknown.
-	FirstToken    time.Duration
-	Bypassed      bool // the response's body bypassed us
-	PromptTokens  int  // estimate, from the request's bytes; 0 = unknown
-	BodyBytes     int64
-	Reason        Reason // NoReason = it was served
-	Status        int    // HTTP, of the model server or of our refusal; 0 = none, or its end is Lost
+	FirstToken   time.Duration
+	Bypassed     bool // the response's body bypassed us
+	PromptTokens int  // estimate, from the request's bytes; 0 = unknown
+	BodyBytes    int64
+	Reason       Reason // NoReason = it was served
+	// Status is the HTTP status, of the model server or of our refusal; 0 = there was none, or one that tells no
+	// success: the end is Lost, or the client left with nothing of the response.
+	Status        int
 	Served        EndpointID
 	Elsewhere     Address       // the server, if the pool does not have it; "" = Served is the server, or none served
 	Local         string        // why Envoy answered by itself, in its words, cut to 128 bytes; "" = it did not

@@ -128,7 +128,7 @@ func (c *Cycle) reportSuccess(at time.Time) {
 		return
 	}
 	c.proved = true
-	endpoints.LoadWriter{Endpoint: c.served}.Proved(c.picked, at, c.req.Visible)
+	endpoints.LoadWriter{Endpoint: c.served}.Proved(c.prompt(), c.picked, at, c.req.Visible)
 	for _, t := range c.tried {
 		c.deps.Outlier.Tell(messages.SuccessReported{Endpoint: t.endpoint.ID, Incident: t.incident})
 	}
@@ -242,7 +242,12 @@ func (c *Cycle) reportLeave() {
 	}
 	c.deps.Outlier.Tell(messages.FailureReported{
 		Endpoint: c.chosen.ID, Kind: messages.ClientsLeft, Pick: messages.Pick{At: c.picked}, Client: client,
+		Prompt: c.prompt(),
 	})
+}
+
+func (c *Cycle) prompt() messages.Prompt {
+	return messages.Prompt{Tokens: c.rec.PromptTokens, Computed: c.held.computed}
 }
 
 // abandonProbes gives the probes that the request has back without a result. A good answer that comes later still shows

@@ -12,8 +12,15 @@ import (
 // picking is when a scene picks: its clock begins there.
 var picking = time.Unix(1_800_000_000, 0)
 
+// all12 is the prompt of asked, of which no endpoint holds anything.
+var all12 = messages.Prompt{Tokens: 12, Computed: 12}
+
 func seen(e messages.EndpointID, what messages.FailureKind) messages.FailureReported {
-	return messages.FailureReported{Endpoint: e, Kind: what, Pick: messages.Pick{At: picking}}
+	m := messages.FailureReported{Endpoint: e, Kind: what, Pick: messages.Pick{At: picking}}
+	if what == messages.ClientsLeft {
+		m.Prompt = all12
+	}
+	return m
 }
 
 // incident is the number of the incident under which a scene tries an endpoint.
@@ -186,7 +193,7 @@ func TestClientsThatLeaveAreToldOf(t *testing.T) {
 	}{
 		"it left": {flow: "tenant", then: []messages.CycleMsg{headers, messages.StreamGone{}},
 			want: []messages.OutlierMsg{messages.FailureReported{Endpoint: first, Kind: messages.ClientsLeft,
-				Pick: messages.Pick{At: picking}, Client: "tenant"}}},
+				Pick: messages.Pick{At: picking}, Client: "tenant", Prompt: all12}}},
 		"it has no name": {flow: messages.DefaultFairness, then: []messages.CycleMsg{headers, messages.StreamGone{}},
 			want: []messages.OutlierMsg{seen(first, messages.ClientsLeft)}},
 		"its answer is not streamed": {plain: true, then: []messages.CycleMsg{headers, messages.StreamGone{}}},
@@ -212,6 +219,9 @@ func TestClientsThatLeaveAreToldOf(t *testing.T) {
 				s.cycle.Tell(m)
 			}
 			s.outlier.Got(c.want...)
+			if r := s.ended[0]; r.Reason == messages.ClientGone && r.FirstToken == 0 && r.Status == 200 {
+				t.Error("status 200, though the client left with nothing")
+			}
 		})
 	}
 }
@@ -279,7 +289,7 @@ func TestBusyServerDoesNotKeepARequestThatIsIdle(t *testing.T) {
 
 // gives has an endpoint give a first token to another request now.
 func (s *scene) gives(e messages.EndpointID, picked time.Time) {
-	endpoints.LoadWriter{Endpoint: s.pool.Snapshot().ByID(e)}.Proved(picked, s.cycle.Clock(), true)
+	endpoints.LoadWriter{Endpoint: s.pool.Snapshot().ByID(e)}.Proved(messages.Prompt{}, picked, s.cycle.Clock(), true)
 }
 
 // A request that was picked before its endpoint was ejected for silence, and has its first token after all, ends that.

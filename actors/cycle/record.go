@@ -138,10 +138,13 @@ func (c *Cycle) closeRecord(ctx runtime.Context[messages.CycleMsg]) {
 	c.rec.Events = c.listEvents(ctx)
 }
 
-// forgetStatus drops a good status of a response whose end is not known: it is that of the headers, and no success.
+// forgetStatus drops a good status of a response whose end is not known, or of which the client had seen nothing when
+// it left: it is that of the headers, and no success.
 func (c *Cycle) forgetStatus() {
-	if c.rec.Reason == messages.Lost && c.rec.Status < 400 {
-		c.rec.Status = 0
+	r := &c.rec
+	left := r.Reason == messages.ClientGone && r.FirstToken == 0 && r.ResponseBytes == 0
+	if (r.Reason == messages.Lost || left) && r.Status < 400 {
+		r.Status = 0
 	}
 }
 

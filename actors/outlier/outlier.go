@@ -106,10 +106,10 @@ func (o *Outlier) counts(now time.Time, m *messages.FailureReported) bool {
 	if e == nil || o.cfg.MaxEjectionPercent == 0 {
 		return false
 	}
-	var elsewhere time.Time // the newest pick that another endpoint answered well
+	var elsewhere time.Time // the newest pick that another endpoint answered well, with a prompt as long
 	for _, other := range s.Endpoints {
 		known := o.endpoints[other.ID]
-		switch proved := other.Answers().Proved; {
+		switch proved := other.ProvedBy(m.Prompt); {
 		case other == e:
 		case m.Client != "" && known != nil && known.leaves.Of(m.Client, now): // it leaves everywhere
 			return false

@@ -213,7 +213,11 @@ type leaving struct {
 	client string
 	at     int // the endpoint
 	waits  time.Duration
+	prompt messages.Prompt
 }
+
+// answered is how long the prompts are that other endpoints answer.
+var answered = messages.Prompt{Tokens: 1000, Computed: 600}
 
 // leave plays clients that come one second after the other, and leave. Meanwhile other endpoints answer, unless silent,
 // what was picked when the clients came.
@@ -222,30 +226,38 @@ func (s *scene) leave(silent bool, all ...leaving) {
 		picked := s.actor.Clock()
 		s.actor.Advance(l.waits)
 		if !silent {
-			endpoints.LoadWriter{Endpoint: s.all[3]}.Proved(picked.Add(l.waits*3/4), s.actor.Clock(), true)
+			endpoints.LoadWriter{Endpoint: s.all[3]}.Proved(answered, picked.Add(l.waits*3/4), s.actor.Clock(), true)
 		}
 		s.actor.Tell(messages.FailureReported{Endpoint: s.all[l.at].ID, Kind: messages.ClientsLeft, Client: l.client,
-			Pick: messages.Pick{At: picked}})
+			Pick: messages.Pick{At: picked}, Prompt: l.prompt})
 	}
 }
 
 // Several clients that leave one endpoint, while others give first tokens, are a failure of it. One client is none, and
 // neither are clients that leave other endpoints too, or that leave while no endpoint answers.
 func TestClientsThatLeaveOneEndpointEjectIt(t *testing.T) {
-	a, b, c := leaving{"a", 0, 4 * time.Second}, leaving{"b", 0, 4 * time.Second}, leaving{"c", 0, 4 * time.Second}
-	brief := leaving{"b", 0, time.Millisecond}
+	of := func(client string, at int, waits time.Duration) leaving { return leaving{client, at, waits, answered} }
+	a, b, c := of("a", 0, 4*time.Second), of("b", 0, 4*time.Second), of("c", 0, 4*time.Second)
+	brief := of("b", 0, time.Millisecond)
+	long := func(l leaving) leaving { return leaving{l.client, l.at, l.waits, messages.Prompt{Tokens: 8000}} }
+	lost := func(l leaving) leaving { return leaving{l.client, l.at, l.waits, messages.Prompt{Computed: 8000}} }
 	for name, play := range map[string]struct {
 		silent, want bool
 		all          []leaving
 	}{
-		"three clients":                 {false, true, []leaving{a, b, c}},
-		"two, and one of them twice":    {false, true, []leaving{a, b, a}},
-		"two clients once":              {false, false, []leaving{a, b}},
-		"one client, however often":     {false, false, []leaving{a, a, a, a, a, a}},
-		"without a name, one by one":    {false, false, slices.Repeat([]leaving{{"", 0, a.waits}}, 3)},
-		"while no endpoint answers":     {true, false, []leaving{a, b, c}},
-		"all at once":                   {false, false, []leaving{brief, brief, {"c", 0, time.Millisecond}}},
-		"clients that leave everywhere": {false, false, []leaving{{"a", 1, a.waits}, {"b", 1, a.waits}, a, b, a, b}},
+		"three clients":              {false, true, []leaving{a, b, c}},
+		"two, and one of them twice": {false, true, []leaving{a, b, a}},
+		"two clients once":           {false, false, []leaving{a, b}},
+		"one client, however often":  {false, false, []leaving{a, a, a, a, a, a}},
+		"without a name, one by one": {false, false, slices.Repeat([]leaving{of("", 0, a.waits)}, 3)},
+		"whose prompts are longer":   {false, false, []leaving{long(a), long(b), long(c)}},
+		"who have more to compute":   {false, false, []leaving{lost(a), lost(b), lost(c)}},
+		"two of whose prompts are":   {false, false, []leaving{a, long(b), long(c)}},
+		"while no endpoint answers":  {true, false, []leaving{a, b, c}},
+		"all at once":                {false, false, []leaving{brief, brief, of("c", 0, time.Millisecond)}},
+		"clients that leave everywhere": {
+			false, false, []leaving{of("a", 1, a.waits), of("b", 1, a.waits), a, b, a, b},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 50)
@@ -262,7 +274,7 @@ func TestClientsWithoutANameThatWaitTogetherAreSeveral(t *testing.T) {
 	picked := s.actor.Clock()
 	for range 3 {
 		s.actor.Advance(3 * time.Second)
-		endpoints.LoadWriter{Endpoint: s.all[3]}.Proved(s.actor.Clock(), s.actor.Clock(), true)
+		endpoints.LoadWriter{Endpoint: s.all[3]}.Proved(messages.Prompt{}, s.actor.Clock(), s.actor.Clock(), true)
 		s.actor.Tell(messages.FailureReported{Endpoint: s.all[0].ID, Kind: messages.ClientsLeft,
 			Pick: messages.Pick{At: picked}})
 	}
@@ -272,9 +284,9 @@ func TestClientsWithoutANameThatWaitTogetherAreSeveral(t *testing.T) {
 // An endpoint that gives anybody anything is not silent: the leaves before that count no more.
 func TestTokenMakesLeavesVoid(t *testing.T) {
 	s := newScene(t, 50)
-	a, b := leaving{"a", 0, 4 * time.Second}, leaving{"b", 0, 4 * time.Second}
+	a, b := leaving{"a", 0, 4 * time.Second, answered}, leaving{"b", 0, 4 * time.Second, answered}
 	s.leave(false, a, b)
-	endpoints.LoadWriter{Endpoint: s.all[0]}.Proved(s.actor.Clock(), s.actor.Clock(), true)
+	endpoints.LoadWriter{Endpoint: s.all[0]}.Proved(messages.Prompt{}, s.actor.Clock(), s.actor.Clock(), true)
 	s.actor.Advance(time.Millisecond)
 	s.leave(false, a, b)
 	s.ejected(0, false)
@@ -286,18 +298,18 @@ func TestTokenMakesLeavesVoid(t *testing.T) {
 // The leave of a client whose request was the probe is the probe's failure.
 func TestProbeWhoseClientLeavesFails(t *testing.T) {
 	s := newScene(t, 50)
-	s.leave(false, leaving{"a", 0, 4 * time.Second}, leaving{"b", 0, 4 * time.Second},
-		leaving{"c", 0, 4 * time.Second})
+	s.leave(false, leaving{"a", 0, 4 * time.Second, answered}, leaving{"b", 0, 4 * time.Second, answered},
+		leaving{"c", 0, 4 * time.Second, answered})
 	status := s.all[0].Outlier()
 	if status == nil || !status.Ejected || status.Cause != messages.ClientsLeft {
 		t.Fatalf("status %+v, want ejected for clients that left", status)
 	}
-	s.leave(true, leaving{"d", 0, time.Second / 2}) // it was picked before the ejection was over
+	s.leave(true, leaving{"d", 0, time.Second / 2, answered}) // it was picked before the ejection was over
 	if got := s.all[0].Outlier(); got.Until != status.Until {
 		t.Errorf("ejected until %v, want %v as before", got.Until, status.Until)
 	}
 	s.actor.Advance(time.Second)
-	s.leave(false, leaving{"e", 0, 4 * time.Second})
+	s.leave(false, leaving{"e", 0, 4 * time.Second, answered})
 	if got := s.all[0].Outlier(); !got.Until.Equal(s.actor.Clock().Add(2 * time.Second)) {
 		t.Errorf("ejected until %v, want two seconds from now, %v", got.Until, s.actor.Clock())
 	}

@@ -83,8 +83,10 @@ func (w LoadWriter) Answered(picked time.Time) { latest(&w.answers.began, picked
 
 // Proved notes that the body of a good answer came. picked is when its request was picked, began when the body did
 // (zero = that was not seen), and visible says whether the body was visible.
-func (w LoadWriter) Proved(picked, began time.Time, visible bool) {
+func (w LoadWriter) Proved(prompt messages.Prompt, picked, began time.Time, visible bool) {
 	latest(&w.answers.proved, picked.UnixNano())
+	latest(&w.answers.prompts[length(prompt.Tokens)], picked.UnixNano())
+	latest(&w.answers.reads[length(prompt.Computed)], picked.UnixNano())
 	if !began.IsZero() {
 		latest(&w.answers.token, began.UnixNano())
 	}

@@ -13,8 +13,9 @@ type Leave struct {
 }
 
 // Leaves holds the newest leaves of an endpoint that count, the oldest first. A leave counts if the endpoint gave
-// nothing to any request since it was picked, while another endpoint gave a first token in half of the time that the
-// client waited. A client that is merely impatient meets neither: it leaves before others would have had their token.
+// nothing to any request since it was picked, while another endpoint gave the first token for a prompt as long in half
+// of the time that the client waited. A client that is merely impatient meets neither: it leaves before others would
+// have had their token.
 type Leaves struct{ all []Leave }
 
 const (
@@ -26,7 +27,7 @@ const (
 )
 
 // Counts reports whether a leave counts. token is when the endpoint last gave a token, and elsewhere the newest pick
-// that another endpoint answered well.
+// that another endpoint answered well although it had as much of the prompt to compute.
 func (l *Leave) Counts(token, elsewhere time.Time) bool {
 	return token.Before(l.Picked) && elsewhere.After(l.Picked.Add(l.Left.Sub(l.Picked)/2))
 }

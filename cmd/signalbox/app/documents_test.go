@@ -38,7 +38,7 @@ func TestDocumentDecides(t *testing.T) {
 	tr, end := treeOver(t, io.Discard, strings.Join(entries, "\n"), "--config-text", documentText)
 	defer end()
 	all := tr.picker.Pool().Snapshot().Endpoints
-	tr.answered(t, all, "document-data-source")
+	answered(t, tr, all, "document-data-source")
 	tr.request(t, 1, 200)
 	if a, b, c := all[0].Picks(), all[1].Picks(), all[2].Picks(); a != 0 || b != 1 || c != 0 {
 		t.Errorf("picks %d, %d, %d, want that for the second, which needs the least power", a, b, c)
@@ -46,7 +46,7 @@ func TestDocumentDecides(t *testing.T) {
 }
 
 // answered waits for the first answer of a source for each endpoint: until then those that came with it are equal.
-func (tr *tree) answered(t *testing.T, all []*endpoints.Endpoint, source string) {
+func answered(t *testing.T, tr *tree, all []*endpoints.Endpoint, source string) {
 	t.Helper()
 	tr.until(t, "the documents", func(*endpoints.Endpoint) bool {
 		return !slices.ContainsFunc(all, func(e *endpoints.Endpoint) bool {
@@ -97,7 +97,7 @@ func TestDocumentOfThePoolDecides(t *testing.T) {
 					return p != nil && p.Value("example.com/cost", "json-extractor") == want
 				})
 			}
-			tr.answered(t, all, "hints")
+			answered(t, tr, all, "hints")
 			costs(0, 2)
 			costs(1, 1)
 			tr.request(t, 1, 200)
