@@ -55,10 +55,12 @@ func whyFailing(e *endpoints.Endpoint) string {
 	return ""
 }
 
-// unreached reports whether there are endpoints, and none of them takes connections.
+// unreached reports whether there are endpoints, and none of them takes connections. One whose connections broke while
+// it had requests, and whose metrics cannot be read since, takes none either.
 func unreached(all []*endpoints.Endpoint) bool {
 	for _, e := range all {
-		if s := e.Outlier(); s == nil || s.Cause != messages.ConnectFailed {
+		s := e.Outlier()
+		if s == nil || s.Cause != messages.ConnectFailed && (s.Cause != messages.ConnectionBroken || !e.Failing()) {
 			return false
 		}
 	}

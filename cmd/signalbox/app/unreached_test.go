@@ -35,6 +35,9 @@ func TestReadinessNamesServersThatFail(t *testing.T) {
 	failed := &outlier.Status{Cause: messages.ServerError}
 	unread := endpointsWith(nil, nil)
 	scraped(unread[1], true)
+	broken := &outlier.Status{Ejected: true, Cause: messages.ConnectionBroken}
+	dead := endpointsWith(broken, gone)
+	scraped(dead[0], true)
 	for want, all := range map[string][]*endpoints.Endpoint{
 		"": endpointsWith(nil, outlier.Asleep()),
 		"model servers that fail: b (127.0.0.1:2) is degraded (server-error)":      endpointsWith(nil, failed),
@@ -42,6 +45,10 @@ func TestReadinessNamesServersThatFail(t *testing.T) {
 		"model servers that fail: a (127.0.0.1:1) is ejected (connect-failed)":     endpointsWith(gone, nil),
 		"no model server can be reached: a (127.0.0.1:1) is ejected (connect-failed), " +
 			"b (127.0.0.1:2) is degraded (connect-failed)": endpointsWith(gone, &outlier.Status{Cause: gone.Cause}),
+		"model servers that fail: a (127.0.0.1:1) is ejected (connection-broken), " +
+			"b (127.0.0.1:2) is ejected (connect-failed)": endpointsWith(broken, gone),
+		"no model server can be reached: a (127.0.0.1:1) is ejected (connection-broken), " +
+			"b (127.0.0.1:2) is ejected (connect-failed)": dead,
 	} {
 		if got := failing(all); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
