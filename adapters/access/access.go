@@ -76,8 +76,8 @@ type Reviews struct {
 
 	mu      sync.Mutex
 	kept    map[question]*entry
-	failing bool // the last review failed
-	silent  bool // the last review had no answer; then failing is true
+	failing [2]bool // the last review of each kind failed; see question.kind
+	silent  bool    // the last review had no answer
 }
 
 // question is what an answer is kept for: whose a token is, or, with a verb and a path, whether its user has that
@@ -85,6 +85,14 @@ type Reviews struct {
 type question struct {
 	token      [sha256.Size]byte
 	verb, path string
+}
+
+// kind returns which review answers it: 0 = whose a token is, 1 = whether a user has a right.
+func (q question) kind() int {
+	if q.verb == "" {
+		return 0
+	}
+	return 1
 }
 
 // answer is that to a question. user is set exactly if the question was whose a token is, and it has a user.
@@ -217,7 +225,7 @@ func (r *Reviews) answer(q question, ask func(context.Context) (answer, error)) 
 		got, err = ask(ctx)
 		return err
 	})
-	r.note(supervise.WithStack(err))
+	r.note(q.kind(), supervise.WithStack(err))
 	return r.keep(e, got, err)
 }
 
@@ -303,11 +311,12 @@ func silence(err error) bool {
 	return (errors.As(err, &exchange) || errors.Is(err, context.DeadlineExceeded)) && !errors.As(err, &status)
 }
 
-// note tells that reviews begin to fail, or fail no more.
-func (r *Reviews) note(err error) {
+// note tells that reviews begin to fail, or that those of neither kind do any more.
+func (r *Reviews) note(kind int, err error) {
 	r.mu.Lock()
-	changed := r.failing != (err != nil)
-	r.failing, r.silent = err != nil, silence(err)
+	before := r.failing
+	r.failing[kind], r.silent = err != nil, silence(err)
+	changed := (before == [2]bool{}) != (r.failing == [2]bool{})
 	r.mu.Unlock()
 	if changed && r.cfg.Problem != nil {
 		r.cfg.Problem(err)

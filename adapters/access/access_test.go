@@ -30,6 +30,7 @@ const (
 type cluster struct {
 	mu     sync.Mutex
 	status int               // of every answer, or one of the above; 0 = it reviews
+	only   string            // reviews of this name get the status; "" = all
 	rights map[string]string // path by user
 	asked  []string
 }
@@ -54,6 +55,9 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.mu.Lock()
 	c.asked = append(c.asked, r.URL.Path)
 	status, rights := c.status, c.rights
+	if !strings.HasSuffix(r.URL.Path, c.only) {
+		status = 0
+	}
 	c.mu.Unlock()
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Type", "application/json")
@@ -230,6 +234,28 @@ func TestNoAnswer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A good review of one kind does not end the problem of the other.
+func TestReviewsOfBothKindsFailApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{status: http.StatusForbidden, only: "subjectaccessreviews",
+			rights: map[string]string{"anna": "/metrics"}}
+		r, problems := newReviews(t, c)
+		for range 3 {
+			if got := r.Decide("Bearer of-anna", "GET", "/metrics"); got != Undecided {
+				t.Errorf("got %v, want undecided", got)
+			}
+			<-time.After(keepFor + time.Second)
+		}
+		if got := problems(); len(got) != 1 || !strings.Contains(got[0], "subjectaccessreviews") {
+			t.Errorf("told %q, want one problem", got)
+		}
+		c.set(0, c.rights)
+		if got := r.Decide("Bearer of-anna", "GET", "/metrics"); got != Granted || len(problems()) != 2 {
+			t.Errorf("got %v, told %q, want granted, and the end of the problem", got, problems())
+		}
+	})
 }
 
 // An outage that becomes refusals, as when an API server starts again and is not whole yet, ends the trust at once, and

@@ -49,6 +49,21 @@ func TestStartFromTheCache(t *testing.T) {
 	s.lacks("")
 }
 
+// A start from the cache waits for objectives and rewrites where the API server answers.
+func TestStartFromTheCacheWaitsForExtras(t *testing.T) {
+	f, cfg := cachedPool(t)
+	path := extraPath(extraGroup, "inferenceobjectives")
+	f.install(path)
+	hold := f.hold(path, 0)
+	s := newSceneOver(t, f, cfg)
+	s.TellExtras(func(Extras) bool { return true })
+	s.run()
+	s.tells("a-rank-0 10.0.0.1:8000")
+	s.lacks("objectives and rewrites of namespace prod are not known yet")
+	hold()
+	s.lacks("")
+}
+
 // A cache that a clock wrote that is ahead has no negative age.
 func TestCacheOfTheFuture(t *testing.T) {
 	f, cfg := cachedPool(t)

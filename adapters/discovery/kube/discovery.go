@@ -254,8 +254,10 @@ func (d *Discovery) take(ctx context.Context, w event) {
 func (d *Discovery) noteMissing() {
 	text := ""
 	switch pool := fmt.Sprintf("InferencePool %s/%s", d.cfg.Namespace, d.cfg.Pool.Name); {
-	case d.out.cached: // what the cache says holds for now, without objectives and rewrites
-		d.extrasTold.Store(true)
+	case d.out.cached: // what it says holds for now, without objectives and rewrites if the API server does not answer
+		if d.problems.callFails() || time.Since(d.extras.began) > extrasPatience {
+			d.extrasTold.Store(true)
+		}
 	case !d.pool.known:
 		text = pool + " is not known yet"
 	case !d.pool.there:

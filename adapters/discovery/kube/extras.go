@@ -76,8 +76,8 @@ type extrasTelling struct {
 const (
 	// extrasPatience is how long readiness waits for objectives and rewrites whose lists fail.
 	extrasPatience = 10 * time.Second
-	// tellExtrasAgain is how soon what was not taken is told again.
-	tellExtrasAgain = time.Second
+	// tellAgain is how soon what was not taken is told again.
+	tellAgain = time.Second
 )
 
 // TellExtras has objectives and rewrites told to a function, whenever they change, and again until it reports that it
@@ -119,7 +119,7 @@ func (d *Discovery) tellNext(ctx context.Context, t *extrasTeller) {
 	for {
 		var again <-chan time.Time
 		if t.due {
-			again = time.After(tellExtrasAgain)
+			again = time.After(tellAgain)
 		}
 		select {
 		case t.newest = <-t.next:

@@ -268,20 +268,35 @@ func (d *Discovery) followKind(ctx context.Context, k Kind) {
 		if before != nil {
 			<-before // a kind that was dropped and is asked for again is told one at a time still
 		}
-		tell := func(ctx context.Context) { d.tellKind(ctx, k, view.next) }
+		t := &objectTeller{next: view.next}
+		tell := func(ctx context.Context) { d.tellKind(ctx, k, t) }
 		supervise.KeepRunning(ctx, "telling "+r.String(), tell, d.panicked)
 	})
 }
 
-// tellKind tells what comes of a kind.
-func (d *Discovery) tellKind(ctx context.Context, k Kind, next <-chan telling) {
+// objectTeller is what is told of a kind, and outlives a panic of whom it is told.
+type objectTeller struct {
+	next   <-chan telling
+	newest telling
+	due    bool // newest is not taken yet
+}
+
+// tellKind tells what comes of a kind. What was not taken is told again, unless something else has come.
+func (d *Discovery) tellKind(ctx context.Context, k Kind, t *objectTeller) {
 	for {
+		var again <-chan time.Time
+		if t.due {
+			again = time.After(tellAgain)
+		}
 		select {
-		case t := <-next:
-			d.cfg.objects(k, t.document, t.err)
+		case t.newest = <-t.next:
+		case <-again:
 		case <-ctx.Done():
 			return
 		}
+		t.due = true
+		d.cfg.objects(k, t.newest.document, t.newest.err)
+		t.due = false
 	}
 }
 

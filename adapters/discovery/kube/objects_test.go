@@ -191,6 +191,23 @@ func TestKindThatIsAskedForAgain(t *testing.T) {
 	}
 }
 
+// What whom it is told could not take, because it panicked, is told again.
+func TestKindIsToldAgainAfterAPanic(t *testing.T) {
+	s, x := newObjectScene(t)
+	s.define()
+	s.put(hintsPath, "h", hintOf(1))
+	var failed atomic.Bool
+	s.TellObjects(func(k Kind, document []byte, err error) {
+		if !failed.Swap(true) {
+			panic("the test")
+		}
+		x.take(k, document, err)
+	})
+	s.FollowObjects([]Kind{hint})
+	s.run()
+	s.objectsAre(x, hint, "map[h:{Hint 1}]")
+}
+
 // Objects that are too large for a document are named, and that is told instead of them.
 func TestObjectsThatAreTooLarge(t *testing.T) {
 	s, x := newObjectScene(t)

@@ -132,6 +132,16 @@ func (p *problems) first() string {
 	return ""
 }
 
+// callFails reports whether a call for what endpoints come from fails.
+func (p *problems) callFails() bool {
+	for e := p.calls.Front(); e != nil; e = e.Next() {
+		if e.Value.(*problem).reason != aboutCache {
+			return true
+		}
+	}
+	return false
+}
+
 // noteStale notes since when what is known of endpoints may have changed.
 func (p *problems) noteStale() {
 	var since *time.Time
