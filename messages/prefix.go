@@ -24,7 +24,9 @@ type PromptPlaced struct {
 	Model    string           // target model
 	Salt     string
 	Blocks   List[uint64] // as in Request; at least one
-	Sizes    PrefixSizes  // that hold from now on
+	Sizes    PrefixSizes  // that hold from now on, unless those of a newer configuration do
+
+	Configuration uint64 // that the request came under
 }
 
 // PrefixSizes say how much of prompts the prefix index keeps for an endpoint, and in which blocks prompts are compared.

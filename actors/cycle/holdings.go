@@ -137,6 +137,7 @@ func (c *Cycle) placePrompt(ctx runtime.Context[messages.CycleMsg], stages []sch
 	c.held.prompt, _ = tell[messages.PrefixMsg](c, ctx, c.deps.Prefix, toPrefix, messages.PromptPlaced{
 		Request: c.req.ID, Endpoint: c.served.ID, Stages: messages.TakeList(also), Model: c.req.Model,
 		Salt: c.req.Salt, Blocks: c.req.Blocks, Sizes: c.plan.Prefixes(),
+		Configuration: c.rec.Configuration,
 	})
 	c.req.Blocks = messages.List[uint64]{}
 }

@@ -19,6 +19,9 @@ type Prefix struct {
 	leaving map[uint32]*departure // by slot: the endpoint whose blocks are being cleared
 	audits  audits
 	tokens  blockindex.TokenBytes
+
+	sizes         messages.PrefixSizes // of the newest configuration that has placed a prompt
+	configuration uint64               // its number
 }
 
 // partBlocks is how many blocks one message clears, in some 25 µs. A full slot has 61 times as many.
@@ -31,7 +34,7 @@ type placement struct {
 	entry    blockindex.Entry
 	stages   []held // where else the prompt stands
 	served   bool   // confirmed by response headers
-	sizes    messages.PrefixSizes
+	follows  bool // as its configuration has it; see messages.PrefixSizes
 	lead     lead
 }
 
@@ -83,11 +86,14 @@ func (p *Prefix) onPromptPlaced(m messages.PromptPlaced) {
 	}
 	prompt := blockindex.Prompt{Model: m.Model, Salt: m.Salt, Blocks: m.Blocks}
 	placed := p.blank()
-	placed.endpoint, placed.prompt, placed.sizes = m.Endpoint, prompt, m.Sizes
+	placed.endpoint, placed.prompt, placed.follows = m.Endpoint, prompt, m.Sizes.Follows
+	if m.Configuration >= p.configuration {
+		p.sizes, p.configuration = m.Sizes, m.Configuration
+	}
 	p.enter(placed)
 	for _, e := range m.Stages.All() {
 		if p.admits(e) && e != m.Endpoint {
-			p.fit(e, placed)
+			p.fit(e, m.Model)
 			placed.stages = append(placed.stages, held{e, p.index.Enter(e.Slot, prompt)})
 		}
 	}
@@ -135,16 +141,16 @@ func (p *Prefix) forget(id messages.RequestID) {
 
 // enter enters the prompt of a placement for its endpoint.
 func (p *Prefix) enter(at *placement) {
-	p.fit(at.endpoint, at)
+	p.fit(at.endpoint, at.prompt.Model)
 	at.lead = p.audits.expect(p.index, at.endpoint, at.prompt)
 	at.entry = p.index.Enter(at.endpoint.Slot, at.prompt)
 	p.audits.entered(at.endpoint.Slot, at.prompt, at.entry)
 }
 
-// fit has the index keep as much for an endpoint as the sizes of a placement say.
-func (p *Prefix) fit(e messages.EndpointID, by *placement) {
+// fit has the index keep as much for an endpoint as the sizes say, for prompts of a model.
+func (p *Prefix) fit(e messages.EndpointID, model string) {
 	own := cacheOf(p.pool.Snapshot().ByID(e))
-	p.index.Resize(e.Slot, blockindex.Kept(by.sizes, own, p.tokens.Of(by.prompt.Model)))
+	p.index.Resize(e.Slot, blockindex.Kept(p.sizes, own, p.tokens.Of(model)))
 }
 
 // onPromptEnded counts the end of a served request as a use of its blocks where the index follows caches, because its
@@ -157,7 +163,7 @@ func (p *Prefix) onPromptEnded(m messages.PromptEnded) {
 	}
 	if p.admits(placed.endpoint) {
 		used := placed.entry.Stamp
-		if placed.sizes.Follows {
+		if placed.follows {
 			p.tokens.Learn(placed.prompt, m.Prompt)
 			used = p.index.Refresh(placed.endpoint.Slot, placed.prompt, placed.entry)
 		}
@@ -177,7 +183,7 @@ func (p *Prefix) audit(of *placement, m messages.ReportedPrompt, used uint64) {
 	if verdict.judged {
 		found.PredictedTokens, found.ReportedTokens = uint64(verdict.predicted), uint64(verdict.reported)
 	}
-	if of.sizes.Follows {
+	if of.follows {
 		found.Drifts, found.LostBlocks = verdict.drifts, uint64(p.drop(of, verdict, used))
 	}
 	p.metrics.audited(found)

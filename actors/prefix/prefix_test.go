@@ -327,6 +327,25 @@ func TestCapacityOfARequest(t *testing.T) {
 	s.holds(prompt, 4, 0)
 }
 
+// While requests of two configurations run, the sizes of the newer one hold for the prompts of both.
+func TestCapacityOfTheNewestConfigurationHolds(t *testing.T) {
+	s := newScene(t)
+	place := func(id messages.RequestID, configuration uint64, capacity int, blocks messages.List[uint64]) {
+		s.actor.Tell(messages.PromptPlaced{Request: id, Endpoint: a1, Model: "m", Blocks: blocks,
+			Sizes: messages.PrefixSizes{Capacity: capacity}, Configuration: configuration})
+	}
+	other := messages.ListOf[uint64](21, 22, 23)
+	place(1, 1, 2, other)
+	s.holds(other, 2, 0)
+	place(2, 2, 10, prompt)
+	place(3, 1, 2, other)
+	s.holds(prompt, 4, 0)
+	s.holds(other, 3, 0)
+	s.actor.Tell(messages.PromptServed{Request: 3, Endpoint: b1})
+	place(4, 3, 2, prompt)
+	s.holds(prompt, 2, 0)
+}
+
 // An index keeps for an endpoint as much as the sizes of a request say, and as its page does at that moment.
 func TestSizesFitTheCacheOfAnEndpoint(t *testing.T) {
 	const tokens = 16
