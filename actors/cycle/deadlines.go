@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/runtime"
@@ -76,11 +77,15 @@ func (c *Cycle) onCycleDeadlinePassed(ctx runtime.Context[messages.CycleMsg], m 
 }
 
 // onResponseOverdue cuts a request that takes too long, or whose response is silent for too long. Silence beyond the
-// first-token timeout alone is a failure of the endpoint, and the request runs on.
+// first-token timeout alone is a failure of the endpoint, and the request runs on. On a WebSocket the server may be
+// silent for as long as the client speaks, or both wait.
 func (c *Cycle) onResponseOverdue(ctx runtime.Context[messages.CycleMsg], over bool) {
 	switch {
 	case over:
 		c.cut(ctx, messages.RequestTimeout, 0)
+	case c.rec.Status == http.StatusSwitchingProtocols:
+		c.waitFor(ctx, c.deadline.Sub(ctx.Now()))
+		c.arm(ctx)
 	case c.served != nil && c.patience() < c.deps.Limits.ResponseIdle && c.silent(ctx) < c.deps.Limits.ResponseIdle:
 		c.onSilence(ctx)
 	default:

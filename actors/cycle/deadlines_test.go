@@ -70,6 +70,17 @@ func TestSilentResponseIsRevoked(t *testing.T) {
 	s.over(messages.ResponseIdle)
 }
 
+// On a WebSocket the server may be silent for as long as the request may take.
+func TestSilentWebSocketGoesOn(t *testing.T) {
+	s := serving(t)
+	s.cycle.Tell(messages.ResponseStarted{Status: 101})
+	s.cycle.Advance(3 * idleLimit)
+	s.outlier.Got()
+	s.stream.Got()
+	s.cycle.Tell(messages.ResponseEnded{})
+	s.over(messages.NoReason)
+}
+
 func TestDeadlineOfTheWholeRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(*scene)

@@ -34,7 +34,7 @@ type placement struct {
 	entry    blockindex.Entry
 	stages   []held // where else the prompt stands
 	served   bool   // confirmed by response headers
-	follows  bool // as its configuration has it; see messages.PrefixSizes
+	follows  bool   // as its configuration has it; see messages.PrefixSizes
 	lead     lead
 }
 

@@ -142,7 +142,7 @@ func firstToken(r *requestView) string {
 // because holds in a few words what each reason means.
 var because = [...]string{
 	messages.NoReason:       "",
-	messages.InvalidRequest: "the body is not what its path promises",
+	messages.InvalidRequest: "the body is not what its path promises, or a header is not what it has to be",
 	messages.BodyTooLarge:   "the body is larger than the limit",
 	messages.BodyTimeout:    "the body did not come in time",
 	messages.NoEndpoints:    "no endpoint was left to choose from",

@@ -22,7 +22,7 @@ type refusal struct {
 }
 
 var refusals = map[messages.Reason]refusal{
-	messages.InvalidRequest: {400, "invalid_request_error", "the request body cannot be read"},
+	messages.InvalidRequest: {400, "invalid_request_error", "the request cannot be read"},
 	messages.BodyTooLarge:   {413, "invalid_request_error", "the request body is larger than the limit"},
 	messages.BodyTimeout:    {408, "invalid_request_error", "the request body did not arrive in time"},
 	messages.NoEndpoints:    {503, "service_unavailable", "no model server is available for this request"},

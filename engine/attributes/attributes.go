@@ -139,6 +139,13 @@ func Shared() []Attribute {
 	}
 }
 
+// IsShare reports whether the attribute of a name is a share, of 0 to 1.
+func IsShare(name string) bool {
+	return slices.ContainsFunc(append(BuiltIn(), Shared()...), func(a Attribute) bool {
+		return a.Name == name && a.Unit == "share"
+	})
+}
+
 // ProducedAs returns the attribute of a name that a plugin emits.
 func ProducedAs(name string) Attribute {
 	shared := Shared()

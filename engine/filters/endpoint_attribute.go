@@ -1,6 +1,7 @@
 package filters
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -69,16 +70,22 @@ func (f *EndpointAttribute) Validate() error {
 		errs = append(errs, fmt.Errorf("algorithm.threshold.operator: got %q, want one of %v",
 			clip.Value(t.Operator), operators))
 	}
-	if math.IsNaN(t.Value) {
+	switch name := f.name(); {
+	case math.IsNaN(t.Value):
 		errs = append(errs, errors.New("algorithm.threshold.value: got NaN, want a number"))
+	case attributes.IsShare(name) && !(t.Value >= 0 && t.Value <= 1):
+		errs = append(errs, fmt.Errorf("algorithm.threshold.value: got %v, want 0 to 1, for %s is a share", t.Value,
+			name))
 	}
 	return errors.Join(errs...)
 }
 
 // Declare asks for the attribute.
 func (f *EndpointAttribute) Declare(r *attributes.Reader) {
-	f.value = r.Named(f.AttributeKey+f.Attribute, f.Producer)
+	f.value = r.Named(f.name(), f.Producer)
 }
+
+func (f *EndpointAttribute) name() string { return cmp.Or(f.AttributeKey, f.Attribute) }
 
 // Filter compares the attribute of each candidate.
 func (f *EndpointAttribute) Filter(in *schedule.Input, keep []bool) {

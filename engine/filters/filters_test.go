@@ -218,6 +218,17 @@ func TestEndpointAttributeValidate(t *testing.T) {
 			"attribute: stands beside attributeKey, want one of them\n" +
 				"algorithm.threshold.value: got NaN, want a number",
 		},
+		"a share of more than all": {
+			EndpointAttribute{AttributeKey: "kv-cache-usage", OnMissing: "Pass", Algorithm: at("LessThan", 80)},
+			"algorithm.threshold.value: got 80, want 0 to 1, for kv-cache-usage is a share",
+		},
+		"a share below nothing": {
+			EndpointAttribute{Attribute: "kv-cache-usage", OnMissing: "Pass", Algorithm: at("LessThan", -1)},
+			"algorithm.threshold.value: got -1, want 0 to 1, for kv-cache-usage is a share",
+		},
+		"half": {
+			EndpointAttribute{AttributeKey: "kv-cache-usage", OnMissing: "Pass", Algorithm: at("LessThan", .5)}, good,
+		},
 	} {
 		if got := fmt.Sprint(c.filter.Validate()); got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)

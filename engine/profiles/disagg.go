@@ -149,10 +149,13 @@ func (h *Disagg) Arrange(profiles []string, plugin func(parameter, name string) 
 func (h *Disagg) place(s stage, profiles []string) error {
 	name := [...]string{encode: h.Profiles.Encode, prefill: h.Profiles.Prefill, decode: h.Profiles.Decode,
 		fallback: h.Profiles.Fallback}[s]
+	at := slices.Index(profiles, name)
 	if s != decode && h.says[s] == nil && (s != fallback || name == "") {
+		if at >= 0 && !slices.Contains(h.at[:], at) {
+			h.leaveOut(s, "deciders.%v names no decider", s)
+		}
 		return nil
 	}
-	at := slices.Index(profiles, name)
 	before := slices.Index(h.at[:], at)
 	switch needed := s == decode || s == fallback || s == prefill && h.Required.Prefill; {
 	case at < 0 && needed:

@@ -214,6 +214,8 @@ func TestDisaggLeavesOutStagesWithoutAProfile(t *testing.T) {
 			"[profiles.encode: prefill is profiles.prefill, too, so the stage never runs]", "0@10.0.0.0:80 dp"},
 		"encode is decode, and is not asked for": {[]string{"decode", "prefill"},
 			func(h *Disagg) { h.Profiles.Encode, h.Deciders.Encode = "decode", "" }, "[]", "0@10.0.0.0:80 dp"},
+		"encode has no decider": {[]string{"decode", "prefill", "encode"}, func(h *Disagg) { h.Deciders.Encode = "" },
+			"[profiles.encode: deciders.encode names no decider, so the stage never runs]", "0@10.0.0.0:80 dp"},
 		"prefill is required": {[]string{"decode"}, func(h *Disagg) { h.Required.Prefill = true }, "", ""},
 		"no decode":           {[]string{"prefill", "encode"}, nil, "", ""},
 	} {

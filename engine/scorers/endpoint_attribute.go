@@ -68,9 +68,14 @@ func (s *EndpointAttribute) Validate() error {
 	if n.FixedRange != nil && n.AdaptiveRange != nil {
 		errs = append(errs, errors.New("algorithm.normalization: got fixedRange and adaptiveRange, want one of them"))
 	}
-	if r := n.FixedRange; r != nil && !(r.Min < r.Max && r.Max-r.Min <= math.MaxFloat64) {
+	switch r := n.FixedRange; {
+	case r == nil:
+	case !(r.Min < r.Max && r.Max-r.Min <= math.MaxFloat64):
 		errs = append(errs, fmt.Errorf("algorithm.normalization.fixedRange: got %v to %v, want min less than max",
 			r.Min, r.Max))
+	case attributes.IsShare(s.AttributeKey) && (r.Min < 0 || r.Max > 1):
+		errs = append(errs, fmt.Errorf("algorithm.normalization.fixedRange: got %v to %v, want 0 to 1, for %s is a share",
+			r.Min, r.Max, s.AttributeKey))
 	}
 	return errors.Join(errs...)
 }

@@ -313,6 +313,12 @@ func TestValidate(t *testing.T) {
 				"algorithm.normalization: got fixedRange and adaptiveRange, want one of them\n" +
 				"algorithm.normalization.fixedRange: got 1 to 1, want min less than max",
 		},
+		"share": {
+			&EndpointAttribute{AttributeKey: "kv-cache-usage", Algorithm: LinearAlgorithm{
+				"linear_lower_is_better", Normalization{FixedRange: &Range{0, 100}},
+			}},
+			"algorithm.normalization.fixedRange: got 0 to 100, want 0 to 1, for kv-cache-usage is a share",
+		},
 		"cost": {
 			&ExpectedCompletion{TokensPerSecond: math.NaN(), OwnWeight: -1, LaterWeight: math.Inf(1)},
 			"tokensPerSecond: got NaN, want 1 to 10000000\nownWeight: got -1, want 0 to 100\n" +
