@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/signalbox-epp/signalbox/engine/protofield"
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -57,8 +58,10 @@ type Deps struct {
 	Silent func()
 	// Opened returns the Proxy to tell of the log on a stream's context. It may be nil, or return nil: then nothing is
 	// told.
-	Opened  func(context.Context) Proxy
-	Metrics *Metrics
+	Opened func(context.Context) Proxy
+	// Panicked, if not nil, is told of a panic that ended a stream, with its stack.
+	Panicked func(error)
+	Metrics  *Metrics
 }
 
 // Server is the access log service.
@@ -88,8 +91,13 @@ func (s *Server) StreamAccessLogs(stream grpc.ClientStreamingServer[accesslogv3.
 	}
 	ended := make(chan error, 1)
 	go func() { // it ends with the stream, which ends when this returns
-		err := r.take(stream)
-		r.proxy.Gone()
+		err := supervise.Recover("an access log", func() error {
+			defer r.proxy.Gone()
+			return r.take(stream)
+		})
+		if s.deps.Panicked != nil && supervise.IsPanic(err) {
+			s.deps.Panicked(supervise.WithStack(err))
+		}
 		ended <- err
 	}()
 	select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -74,6 +75,7 @@ type rig struct {
 	ended    []messages.ExchangeLogged
 	ongoing  []messages.ExchangeOngoing
 	silent   chan struct{}
+	panicked chan error
 	more     chan struct{}
 	proxies  []string // what was told of each stream's proxy, in order
 }
@@ -93,9 +95,15 @@ func (h heard) Gone()                           { h.note("gone") }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{registry: prometheus.NewRegistry(), more: make(chan struct{}, 100), silent: make(chan struct{}, 100)}
+	r := &rig{registry: prometheus.NewRegistry(), more: make(chan struct{}, 100), silent: make(chan struct{}, 100),
+		panicked: make(chan error, 1)}
 	r.srv = NewServer(Deps{
-		ParseID: func(s string) (messages.RequestID, bool) { return 7, s == "7" },
+		ParseID: func(s string) (messages.RequestID, bool) {
+			if s == "bomb" {
+				panic("the test")
+			}
+			return 7, s == "7"
+		},
 		Ended: func(m messages.ExchangeLogged) {
 			r.mu.Lock()
 			r.ended = append(r.ended, m)
@@ -107,9 +115,10 @@ func newRig(t *testing.T) *rig {
 			r.ongoing = append(r.ongoing, m)
 			r.mu.Unlock()
 		},
-		Silent:  func() { r.silent <- struct{}{} },
-		Opened:  func(context.Context) Proxy { return heard{r} },
-		Metrics: NewMetrics(r.registry),
+		Silent:   func() { r.silent <- struct{}{} },
+		Opened:   func(context.Context) Proxy { return heard{r} },
+		Panicked: func(err error) { r.panicked <- err },
+		Metrics:  NewMetrics(r.registry),
 	})
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -335,6 +344,18 @@ func TestEndOfALogIsTold(t *testing.T) {
 	if len(r.silent) != 0 {
 		t.Error("the end that Close brought was told")
 	}
+}
+
+// A panic ends the stream that it is of, and others go on.
+func TestPanicEndsOneLog(t *testing.T) {
+	r := newRig(t)
+	r.send(t, named("bomb"))
+	<-r.silent
+	if err := <-r.panicked; !strings.Contains(err.Error(), "an access log has panicked: the test") {
+		t.Errorf("told %v, want the panic", err)
+	}
+	r.send(t, named("7"))
+	r.told(t, 1)
 }
 
 // A proxy keeps its stream for ever: Close ends it, with no error for the proxy.

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/signalbox-epp/signalbox/adapters/files"
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -178,7 +179,11 @@ func (f *File) Run(ctx context.Context, pool messages.Port[messages.PoolMsg]) {
 		f.files.Start()
 		defer f.files.Close()
 		defer f.names.running.Wait()
-		f.follow(ctx)
+		supervise.KeepRunning(ctx, "following "+f.cfg.Path, f.follow, func(err error) {
+			if f.cfg.Problem != nil {
+				f.cfg.Problem(supervise.WithStack(err))
+			}
+		})
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"time"
+
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 )
 
 // Config says which files are followed, and how. Its functions are called one at a time and must not block for long.
@@ -119,8 +121,8 @@ func (f *Follower[T]) run() {
 		case <-changes:
 		case <-problems: // notices were lost
 		case <-timer.C:
-			f.listen() // before the look, so that a change after the look gives notice
-			f.Look()
+			f.guard(f.listen) // before the look, so that a change after the look gives notice
+			f.guard(f.Look)
 			if pause = f.cfg.Every; f.seen != f.settled {
 				pause = f.cfg.Settle
 			}
@@ -132,6 +134,14 @@ func (f *Follower[T]) run() {
 			timer.Reset(f.cfg.Settle)
 			due = soon
 		}
+	}
+}
+
+// guard tells of a panic, as of a reader of a value, instead of an error. The value before stays in force.
+func (f *Follower[T]) guard(do func()) {
+	guarded := func(do func()) error { return supervise.Recover("a look at a file", func() error { do(); return nil }) }
+	if err := guarded(do); err != nil && f.cfg.Told != nil {
+		_ = guarded(func() { f.cfg.Told(supervise.WithStack(err)) })
 	}
 }
 

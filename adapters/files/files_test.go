@@ -51,6 +51,9 @@ func together(texts []Text) (string, error) {
 		if text.Err != nil {
 			return "", text.Err
 		}
+		if string(text.Data) == "bomb" {
+			panic("the test")
+		}
 		if strings.HasPrefix(string(text.Data), "bad") {
 			return "", errors.New(string(text.Data))
 		}
@@ -231,6 +234,19 @@ func (s *scene) settles(value string) {
 		}
 		<-s.told
 	}
+}
+
+// A file whose reader panics is one that cannot be read.
+func TestPanicOfTheReaderIsTold(t *testing.T) {
+	s := newScene(t)
+	s.write("f", "first")
+	s.follow(Config{Every: 5 * time.Millisecond}, "f")
+	s.write("f", "bomb")
+	if err := <-s.told; err == nil || !strings.Contains(err.Error(), "has panicked: the test") || s.Value() != "first" {
+		t.Errorf("told %v, %q is in force; want the panic, and the first", err, s.Value())
+	}
+	s.write("f", "second")
+	s.settles("second")
 }
 
 // Without a look, notices alone find what is replaced, also once the folder of a link's target is another one.

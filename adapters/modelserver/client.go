@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -278,7 +279,10 @@ func (c *clients) of(ctx context.Context, t trust, cfg Config, now time.Time) (*
 	if this == nil {
 		this = &look{done: make(chan struct{})}
 		k.look = this
-		go c.read(k, t, k.stamps, cfg, now)
+		stamps := k.stamps
+		go func() { // a panic is the error of the look
+			_ = supervise.Recover("a look at certificates", func() error { c.read(k, t, stamps, cfg, now); return nil })
+		}()
 	}
 	c.mu.Unlock()
 	select {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -88,7 +89,10 @@ func NewServer(cfg Config, metrics *Metrics, log *zap.Logger) (*Server, error) {
 		ErrorFunc: func(format string, args ...any) { log.Sugar().Errorf("xDS: "+format, args...) },
 	})
 	s.streams = delta.NewServer(ctx, s.cache, s.clients)
-	go s.run(ctx)
+	go func() {
+		defer close(s.ended)
+		supervise.KeepRunning(ctx, "publishing endpoints", s.run, s.panicked)
+	}()
 	return s, nil
 }
 
@@ -149,8 +153,13 @@ func (w *waiting) take() *messages.EndpointsAnnounced {
 	return a
 }
 
+func (s *Server) panicked(err error) {
+	s.metrics.faults.Inc()
+	s.log.Error("publishing endpoints by xDS panicked: proxies keep what they have until the next change",
+		zap.Error(supervise.WithStack(err)))
+}
+
 func (s *Server) run(ctx context.Context) {
-	defer close(s.ended)
 	for {
 		select {
 		case <-ctx.Done():

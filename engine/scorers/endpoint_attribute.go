@@ -74,8 +74,8 @@ func (s *EndpointAttribute) Validate() error {
 		errs = append(errs, fmt.Errorf("algorithm.normalization.fixedRange: got %v to %v, want min less than max",
 			r.Min, r.Max))
 	case attributes.IsShare(s.AttributeKey) && (r.Min < 0 || r.Max > 1):
-		errs = append(errs, fmt.Errorf("algorithm.normalization.fixedRange: got %v to %v, want 0 to 1, for %s is a share",
-			r.Min, r.Max, s.AttributeKey))
+		errs = append(errs, fmt.Errorf("algorithm.normalization.fixedRange: got %v to %v, want 0 to 1, "+
+			"for %s is a share", r.Min, r.Max, s.AttributeKey))
 	}
 	return errors.Join(errs...)
 }

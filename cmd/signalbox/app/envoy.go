@@ -154,7 +154,7 @@ func (t *tree) hangs(loop int, waited time.Duration) {
 
 // serveXds starts the xDS port.
 func (s *server) serveXds(listeners []net.Listener) *grpc.Server {
-	g := grpc.NewServer(serverOptions(s.secrets.credentials(xdsPort))...)
+	g := grpc.NewServer(guardedOptions(s.secrets.credentials(xdsPort), s.log)...)
 	s.tree.xds.Register(g)
 	s.run("xds", listeners, g.Serve)
 	return g

@@ -25,6 +25,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 )
 
 // server is a running Signalbox: a tree, and the ports on which it answers.
@@ -69,7 +70,9 @@ func startBounded(ctx context.Context, o *options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	go s.tree.watchReach(ctx)
+	go supervise.KeepRunning(ctx, "the watch of model servers", s.tree.watchReach, func(err error) {
+		s.log.Error("the watch of model servers panicked", zap.Error(supervise.WithStack(err)))
+	})
 	for _, w := range append(o.limitOptions.warnings(), o.poolOptions.warnings()...) {
 		s.log.Warn("flags", zap.String("warning", w))
 	}
@@ -192,7 +195,7 @@ func (s *server) serveAll(listeners map[string][]net.Listener) {
 	if s.opts.healthChecking {
 		healthpb.RegisterHealthServer(s.grpc, s.health)
 	}
-	s.checks = grpc.NewServer(serverOptions(insecure.NewCredentials())...) // probes of Kubernetes know no TLS
+	s.checks = grpc.NewServer(guardedOptions(insecure.NewCredentials(), s.log)...) // probes of Kubernetes know no TLS
 	healthpb.RegisterHealthServer(s.checks, s.health)
 	s.http = &http.Server{
 		Handler: s.guard(s.tree.admin), ReadHeaderTimeout: 10 * time.Second,

@@ -46,6 +46,7 @@ func (t *tree) serveLogs() {
 			}
 			return nil // a nil *peers.Log would be a proxy
 		},
+		Panicked: func(err error) { t.log.Error("the stream of an access log panicked", zap.Error(err)) },
 	})
 }
 

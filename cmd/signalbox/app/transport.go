@@ -1,13 +1,19 @@
 package app
 
 import (
+	"context"
 	"time"
 
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/signalbox-epp/signalbox/adapters/extproc/wire"
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/engine/runtime/supervise"
 )
 
 const (
@@ -40,6 +46,28 @@ func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 			PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 	}
+}
+
+// guardedOptions are those of a port whose calls do not guard themselves: a panic ends the call alone.
+func guardedOptions(creds credentials.TransportCredentials, log *telemetry.Log) []grpc.ServerOption {
+	guard := func(method string, call func() error) error {
+		err := supervise.Recover(method, call)
+		if !supervise.IsPanic(err) {
+			return err
+		}
+		log.Error("a call panicked", zap.Error(supervise.WithStack(err)))
+		return status.Error(codes.Internal, err.Error())
+	}
+	return append(serverOptions(creds),
+		grpc.StreamInterceptor(func(s any, stream grpc.ServerStream, of *grpc.StreamServerInfo,
+			next grpc.StreamHandler) error {
+			return guard(of.FullMethod, func() error { return next(s, stream) })
+		}),
+		grpc.UnaryInterceptor(func(ctx context.Context, request any, of *grpc.UnaryServerInfo,
+			next grpc.UnaryHandler) (answer any, err error) {
+			err = guard(of.FullMethod, func() error { answer, err = next(ctx, request); return err })
+			return answer, err
+		}))
 }
 
 // pickerOptions returns the options of the ext_proc port.

@@ -11,7 +11,16 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/signalbox-epp/signalbox/adapters/telemetry"
 )
 
 // Frame types and settings of RFC 9113, as far as they occur.
@@ -109,6 +118,48 @@ func TestKeepalivesOfAProxyPass(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// bombs is a health service whose calls panic.
+type bombs struct {
+	healthpb.UnimplementedHealthServer
+}
+
+func (bombs) Check(context.Context, *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	panic("the test")
+}
+
+func (bombs) Watch(*healthpb.HealthCheckRequest, healthpb.Health_WatchServer) error {
+	panic("the test")
+}
+
+// A call of the ports for health and xDS that panics ends alone, with an error.
+func TestPanicEndsOneCall(t *testing.T) {
+	core, logged := observer.New(zapcore.InfoLevel)
+	g := grpc.NewServer(guardedOptions(insecure.NewCredentials(), &telemetry.Log{Logger: zap.New(core)})...)
+	healthpb.RegisterHealthServer(g, bombs{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = g.Serve(l) }()
+	defer g.Stop()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := healthpb.NewHealthClient(conn)
+	if _, err := c.Check(t.Context(), &healthpb.HealthCheckRequest{}); status.Code(err) != codes.Internal {
+		t.Errorf("Check: got %v, want an internal error", err)
+	}
+	w, err := c.Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err == nil {
+		_, err = w.Recv()
+	}
+	if status.Code(err) != codes.Internal || logged.Len() != 2 {
+		t.Errorf("Watch: got %v, want an internal error; %d lines of log, want 2", err, logged.Len())
+	}
 }
 
 // A prompt comes in few turns: the windows that are given at once are wide, and streams have no limit.

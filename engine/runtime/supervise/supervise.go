@@ -23,6 +23,12 @@ const HasPanicked = " has panicked: "
 // Error says what has panicked and why, and not where, for it is shown in one line.
 func (p *Panic) Error() string { return p.what + HasPanicked + fmt.Sprint(p.cause) }
 
+// IsPanic reports whether an error is of a panic.
+func IsPanic(err error) bool {
+	var of *Panic
+	return errors.As(err, &of)
+}
+
 // WithStack returns an error with the stack of the panic that it is of, if it is of one.
 func WithStack(err error) error {
 	var of *Panic
