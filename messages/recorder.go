@@ -35,6 +35,7 @@ type RecordFilter struct {
 	Model   string       // as a record has it; "" = no condition
 	Status  StatusRange  // zero = no condition
 	Reasons List[Reason] // one of these; empty = no condition
+	Ended   time.Time    // they have ended, then or later; zero = no condition
 	// Endpoints and Elsewhere are one condition, which a record meets by either; both empty = no condition. One of
 	// Endpoints served the request or, if it is not known what served it, was picked for it.
 	Endpoints List[EndpointID]

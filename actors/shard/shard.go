@@ -128,6 +128,9 @@ func (s *Shard) askRunning(m messages.RecordsQueried) (asked []messages.RequestI
 		}
 		return nil, 0
 	}
+	if !m.Filter.Ended.IsZero() { // they have not ended
+		return nil, 0
+	}
 	most := m.Newest // without a condition, any of the newest requests match
 	if m.IDs.Len() > 0 || !records.MeetsAny(&m.Filter) {
 		most = askedAtOnce // only a cycle can say whether its request matches

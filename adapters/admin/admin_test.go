@@ -209,6 +209,7 @@ func TestErrors(t *testing.T) {
 		"twice":            {answering(), "/debug/requests?model=a&model=b", 400, "repeated-parameter"},
 		"no query":         {answering(), "/debug/requests?model=%zz", 400, "bad-query"},
 		"half a query":     {answering(), "/debug/requests?model=a;limit=3", 400, "bad-query"},
+		"no duration":      {answering(), "/debug/requests?ended_within=2", 400, "bad-duration"},
 		"no status":        {answering(), "/debug/requests?status=6xx", 400, "bad-status"},
 		"short status":     {answering(), "/debug/requests?status=50", 400, "bad-status"},
 		"two classes":      {answering(), "/debug/requests?status=44xx", 400, "bad-status"},
@@ -338,8 +339,8 @@ func TestWhatTheRecorderIsAsked(t *testing.T) {
 // What is refused names what was probably meant, and all that is known.
 func TestUnknownNamesAreAnsweredWithTheKnown(t *testing.T) {
 	for path, want := range map[string]string{
-		"/debug/requests?modell=a":        `unknown parameter "modell", did you mean model?; known are endpoint, format, limit, model, n, reason, status, x-request-id`,
-		"/debug/requests?newer=3":         `unknown parameter "newer"; known are endpoint, format, limit, model, n, reason, status, x-request-id`,
+		"/debug/requests?modell=a":        `unknown parameter "modell", did you mean model?; known are ended_within, endpoint, format, limit, model, n, reason, status, x-request-id`,
+		"/debug/requests?newer=3":         `unknown parameter "newer"; known are ended_within, endpoint, format, limit, model, n, reason, status, x-request-id`,
 		"/debug/rings?loops=3":            `unknown parameter "loops", did you mean loop?; known are format, loop, newest`,
 		"/debug/endpoints?%1B[2J":         `unknown parameter "\x1b[2J"; known are format`,
 		"/debug/requests?reason=expired":  `unknown reason "expired"; known are any, none, invalid-request, body-too-large, `,

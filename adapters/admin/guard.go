@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -282,7 +283,7 @@ func howMany(w http.ResponseWriter, r *http.Request, l limits, names ...string) 
 }
 
 // listParameters holds the parameters of a list of requests. n is short for limit.
-var listParameters = []string{"endpoint", "limit", "model", "n", "reason", "status", "x-request-id"}
+var listParameters = []string{"ended_within", "endpoint", "limit", "model", "n", "reason", "status", "x-request-id"}
 
 // filter returns which requests a list shows. If that cannot be read, filter refuses the request and returns false.
 func (h *handler) filter(w http.ResponseWriter, r *http.Request) (messages.RecordFilter, bool) {
@@ -294,6 +295,14 @@ func (h *handler) filter(w http.ResponseWriter, r *http.Request) (messages.Recor
 			fail(w, http.StatusBadRequest, "bad-status", "status must be a code such as 503, or a class such as 5xx")
 			return f, false
 		}
+	}
+	if text := query.Get("ended_within"); text != "" {
+		within, err := time.ParseDuration(text)
+		if err != nil || within <= 0 {
+			fail(w, http.StatusBadRequest, "bad-duration", "ended_within must be a duration such as 2s")
+			return f, false
+		}
+		f.Ended = h.Now().Add(-within)
 	}
 	if text := query.Get("reason"); text != "" {
 		list, ok := reasons(text)

@@ -4,7 +4,8 @@ import "github.com/signalbox-epp/signalbox/messages"
 
 // MeetsAny reports whether every record meets a filter, because nothing in it is set.
 func MeetsAny(f *messages.RecordFilter) bool {
-	return f.Model == "" && f.Status == (messages.StatusRange{}) && f.Reasons.Len() == 0 && anywhere(f)
+	return f.Model == "" && f.Status == (messages.StatusRange{}) && f.Reasons.Len() == 0 && f.Ended.IsZero() &&
+		anywhere(f)
 }
 
 // Meets reports whether a record meets a filter.
@@ -15,6 +16,8 @@ func Meets(r *messages.Record, f *messages.RecordFilter) bool {
 	case f.Status != (messages.StatusRange{}) && (r.Status < f.Status.From || r.Status > f.Status.To):
 		return false
 	case f.Reasons.Len() > 0 && !holds(f.Reasons, r.Reason):
+		return false
+	case !f.Ended.IsZero() && (r.Running || r.ArrivedAt.Add(r.Ended).Before(f.Ended)):
 		return false
 	}
 	return anywhere(f) || servedAt(r, f)

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/url"
 	"slices"
@@ -68,15 +69,17 @@ func modelNames(p *admin.RequestsPage) []string {
 	return names
 }
 
-// followEvery is how often a list that is followed is asked for, and followed how many requests it may then have.
+// followEvery is how often a list that is followed is asked for, followed how many requests it may then have, and
+// followedFor for how long it has each that has ended: an answer may be late.
 const (
 	followEvery = time.Second
 	followed    = 1000
+	followedFor = 5 * followEvery
 )
 
 // follow prints requests as they end, until ctx is done: first those of the page, then those that end later.
 func follow(ctx context.Context, w io.Writer, c *client.Client, page client.Page) error {
-	seen, heading := map[string]bool{}, true
+	seen, heading, began := map[string]bool{}, true, time.Now()
 	for {
 		var p admin.RequestsPage
 		if err := c.Decode(ctx, page, &p); err != nil && ctx.Err() == nil { // it was not interrupted
@@ -92,10 +95,15 @@ func follow(ctx context.Context, w io.Writer, c *client.Client, page client.Page
 				return err
 			}
 		}
-		page.Values.Set("limit", strconv.Itoa(followed))
+		if p.LeftOut > 0 && page.Values.Has("ended_within") {
+			_, _ = fmt.Fprintf(w, "%d more have ended of late and are not listed; --model, --status, --endpoint and "+
+				"--reason list fewer\n", p.LeftOut)
+		}
 		if !sleep(ctx, followEvery) {
 			return nil
 		}
+		page.Values.Set("limit", strconv.Itoa(followed))
+		page.Values.Set("ended_within", min(time.Since(began), followedFor).String())
 	}
 }
 

@@ -57,17 +57,19 @@ func TestNewestRequestsThatMeetTheFilterAreListed(t *testing.T) {
 	}
 }
 
-// A list that is followed has each request once, when it has ended, and ends when it is interrupted.
+// A list that is followed has each request once, when it has ended, however many have come since it did, and ends when
+// it is interrupted.
 func TestRequestsAreFollowed(t *testing.T) {
 	s := running(t)
-	refused := func(id messages.RequestID) {
+	now := time.Now()
+	refused := func(id messages.RequestID, took time.Duration) {
 		s.tree.picker.Refused(messages.RequestRefused{Record: messages.Record{
 			Request: id, Model: fmt.Sprint("model-", id), Status: 503, Reason: messages.NoEndpoints, Agent: "a-client",
-			Path: "/v1/embeddings", ArrivedAt: time.Unix(int64(id), 0), Ended: time.Second,
+			Path: "/v1/embeddings", ArrivedAt: time.Now().Add(-took), Ended: took,
 		}})
 	}
-	refused(1)
-	refused(2)
+	refused(1, time.Since(now))
+	refused(2, time.Since(now))
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	out, c := &shared{}, newRequests()
@@ -76,7 +78,12 @@ func TestRequestsAreFollowed(t *testing.T) {
 	failed := make(chan error, 1)
 	go func() { failed <- c.ExecuteContext(ctx) }()
 	soonTrue(t, "both are listed", func() bool { return strings.Contains(out.String(), "model-2") })
-	refused(3)
+	for id := range messages.RequestID(followed) { // they have ended before it, and came later
+		s.tree.picker.Refused(messages.RequestRefused{Record: messages.Record{
+			Request: 100 + id, ArrivedAt: now.Add(-time.Minute),
+		}})
+	}
+	refused(3, time.Hour)
 	soonTrue(t, "the third is listed", func() bool { return strings.Contains(out.String(), "model-3") })
 	interrupt()
 	if err := <-failed; err != nil {
