@@ -3,6 +3,8 @@ package discovery
 import (
 	"slices"
 
+	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/filters"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -11,6 +13,7 @@ import (
 type Change struct {
 	Endpoints      int      // addresses in the set
 	Added, Removed []string // "name (address)", sorted
+	OddRoles       []string // "name: role" of those that have it since and that no filter reads, sorted
 }
 
 // Difference returns what changes from one set to another.
@@ -27,6 +30,13 @@ func Difference(before, after []messages.EndpointSpec) Change {
 			c.Removed = append(c.Removed, text)
 		}
 	}
+	known := oddRolesOf(before)
+	for text := range oddRolesOf(after) {
+		if !known[text] {
+			c.OddRoles = append(c.OddRoles, text)
+		}
+	}
+	slices.Sort(c.OddRoles)
 	slices.Sort(c.Added)
 	slices.Sort(c.Removed)
 	return c
@@ -39,6 +49,19 @@ func named(set []messages.EndpointSpec) map[messages.Address]string {
 	}
 	return texts
 }
+
+func oddRolesOf(set []messages.EndpointSpec) map[string]bool {
+	odd := map[string]bool{}
+	for _, s := range set {
+		if role, labelled := s.Labels.Get(filters.RoleLabel); labelled && isOdd(role) {
+			odd[s.Name+": "+clip.Value(role)] = true
+		}
+	}
+	return odd
+}
+
+// isOdd reports whether no filter reads a role.
+func isOdd(role string) bool { return !slices.Contains(filters.Roles, role) }
 
 // noteWarnings reports what is doubtful in the file, if it differs from the last time.
 func (f *File) noteWarnings(warnings Warnings) {

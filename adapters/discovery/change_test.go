@@ -1,12 +1,15 @@
 package discovery
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/signalbox-epp/signalbox/messages"
 )
 
 func TestChangesAndWarningsAreSaid(t *testing.T) {
@@ -98,5 +101,27 @@ func TestABadFileIsAConcern(t *testing.T) {
 	s.reports("")
 	if c := s.file.Concern(); c != "" || read() != 1 {
 		t.Errorf("a good file again: concern %q, metric %v; want none, 1", c, read())
+	}
+}
+
+// A role that no filter reads is named when an endpoint gets it, and not again.
+func TestOddRolesAreNamedOnce(t *testing.T) {
+	of := func(role string) []messages.EndpointSpec {
+		return []messages.EndpointSpec{{Name: "a", Address: "10.0.0.1:1", Labels: messages.MapOf(map[string]string{
+			"llm-d.ai/role": role,
+		})}}
+	}
+	for _, c := range []struct {
+		before, after []messages.EndpointSpec
+		want          []string
+	}{
+		{nil, of("decod"), []string{"a: decod"}},
+		{of("decode"), of("decod"), []string{"a: decod"}},
+		{of("decod"), of("decod"), nil},
+		{nil, of("both"), nil},
+	} {
+		if got := Difference(c.before, c.after).OddRoles; !slices.Equal(got, c.want) {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
 	}
 }

@@ -75,7 +75,7 @@ func Parse(file []byte) (entries []Entry, warnings Warnings, err error) {
 // oddRoles names the entries with a role that no filter reads.
 func oddRoles(entries []Entry) (odd Warnings) {
 	for _, e := range entries {
-		if role, labelled := e.Labels[filters.RoleLabel]; labelled && !slices.Contains(filters.Roles, role) {
+		if role, labelled := e.Labels[filters.RoleLabel]; labelled && isOdd(role) {
 			odd = append(odd, strictyaml.Problem{
 				Line: e.line, Path: "labels." + filters.RoleLabel,
 				Text: fmt.Sprintf("%s: got %q, want one of %v: profiles that filter by role pass this server by",

@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/discovery/kube"
 	"github.com/signalbox-epp/signalbox/adapters/events"
 	"github.com/signalbox-epp/signalbox/adapters/telemetry"
+	"github.com/signalbox-epp/signalbox/engine/filters"
 )
 
 // openEvents makes what writes Events on the InferencePool; nil = none are written.
@@ -49,6 +50,10 @@ func (p *poolTold) problem(err error) {
 
 func (p *poolTold) change(c discovery.Change) {
 	p.endpointsLog.change(c)
+	if len(c.OddRoles) > 0 {
+		p.log.Warn("endpoints: roles that no filter reads: profiles that filter by role pass these pods by",
+			zap.Strings("pods", c.OddRoles[:min(len(c.OddRoles), namedEndpoints)]), zap.Strings("roles", filters.Roles))
+	}
 	if p.events == nil {
 		return
 	}
