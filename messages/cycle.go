@@ -19,7 +19,6 @@ type RequestArrived struct {
 	ArrivedAt     time.Time     // when the request's headers came
 	Deadline      time.Time     // of the whole request; never zero: no limit is carried as 24 h
 	Patience      time.Duration // how long its client lets it wait for room; 0 = it did not say
-	TTFT          time.Duration // within which its client wants the first token; 0 = it did not say
 	Connection    ConnectionID
 	Check         bool // a conformance checker sent it: it gets a pick, and leaves no load, record or metric
 	Stream        Sink[StreamMsg]

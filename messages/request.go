@@ -1,5 +1,7 @@
 package messages
 
+import "time"
+
 // RequestID identifies a request: we give it, it is unique in this process and never reused. What the client calls its
 // request is a label, never a key.
 type RequestID uint64
@@ -51,8 +53,13 @@ type Request struct {
 	IfCached bool    // it is to be refused unless the picked endpoint holds the beginning of its prompt
 	Share    float64 // of what its priority may fill, that it may, above 1 by its band's least share; 0 = all
 	Priority int     // of its objective: higher goes first, negative may be refused; 0 = none is known
-	Visible  bool    // the body of the answer will be visible: the proxy shows it to the stream
-	Form     AnswerForm
+	Fairness string  // the id of its flow; DefaultFairness = none was given
+
+	Objective string        // the name that the client gives; "" = none
+	TTFT      time.Duration // within which its client wants the first token; 0 = it did not say
+	TPOT      time.Duration // that its client wants an output token to take; 0 = it did not say
+	Visible   bool          // the body of the answer will be visible: the proxy shows it to the stream
+	Form      AnswerForm
 
 	BodyBytes    int64 // 0 = no body
 	PromptTokens int   // estimate, 4 bytes a token; 0 = unknown

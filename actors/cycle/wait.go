@@ -39,7 +39,7 @@ func (c *Cycle) beginWait(ctx runtime.Context[messages.CycleMsg], m *messages.Re
 	if c.wait.gated {
 		c.rec.Wait.Outcome = messages.OutcomeNotYetFinalized
 		c.wait.turn, c.wait.without = c.queueing.Patience(m.Flow.Priority, m.Patience)
-		ask.TTFT = m.TTFT
+		ask.TTFT = m.Request.TTFT
 		ask.Output = c.req.OutputTokens
 		if c.queueing.Local(m.Flow.Priority) {
 			ask.Prefix = messages.Prefix{Model: c.req.Model, Salt: c.req.Salt, Blocks: c.req.Blocks}

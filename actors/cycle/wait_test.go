@@ -317,9 +317,10 @@ func TestClientsPatience(t *testing.T) {
 	for patience, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: turnLimit} {
 		s := gated(t)
 		flow.LineWriter{Line: &s.line}.Set(1, 0)
+		s.asked.TTFT = time.Second
 		s.cycle.Tell(messages.RequestArrived{
 			Request: s.asked, Flow: line, ArrivedAt: s.began.Add(-time.Minute), Deadline: s.began.Add(time.Hour),
-			Stream: s.stream, Patience: patience, TTFT: time.Second,
+			Stream: s.stream, Patience: patience,
 		})
 		got := s.capacity.Told()[0].(messages.WaitRequested)
 		if got.Deadline != s.cycle.Clock().Add(want) || got.TTFT != time.Second {

@@ -98,8 +98,8 @@ type aside struct {
 // clientLimits are how long things may take by the client's headers, as in messages.RequestArrived, and whether the
 // request is to be refused where its prompt is not cached.
 type clientLimits struct {
-	patience, ttft time.Duration
-	ifCached       bool
+	patience, ttft, tpot time.Duration
+	ifCached             bool
 }
 
 // read reads the headers of a message, and those among them that plugins declared. What policy bars is dropped.
@@ -193,6 +193,8 @@ func (f *facts) readHeader(key, value []byte) {
 		f.limits.patience = cmp.Or(f.limits.patience, duration(value, ""))
 	case "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms":
 		f.limits.ttft = cmp.Or(f.limits.ttft, duration(value, "ms"))
+	case "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms":
+		f.limits.tpot = cmp.Or(f.limits.tpot, duration(value, "ms"))
 	default:
 		f.readClient(key, value)
 	}

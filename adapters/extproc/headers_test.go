@@ -489,10 +489,22 @@ func TestClientLimits(t *testing.T) {
 			r := newRig(setup{})
 			converse(t, r.serve(t), tc.sent)
 			got := r.only(t).arrived
-			if got.Patience != tc.patience || got.TTFT != tc.ttft {
-				t.Errorf("patience %v, first token within %v; want %v, %v", got.Patience, got.TTFT, tc.patience,
+			if got.Patience != tc.patience || got.Request.TTFT != tc.ttft {
+				t.Errorf("patience %v, first token within %v; want %v, %v", got.Patience, got.Request.TTFT, tc.patience,
 					tc.ttft)
 			}
 		})
+	}
+}
+
+// Plugins are shown what the client says that it is and wants.
+func TestRequestSaysWhatItsClientWants(t *testing.T) {
+	r := newRig(setup{})
+	converse(t, r.serve(t), qH(last, "x-llm-d-inference-objective: batch\x80", "x-llm-d-inference-fairness-id: tenant",
+		"x-slo-ttft-ms: 250", "x-slo-tpot-ms: 20.5", "user-agent: curl/8"))
+	got := r.only(t).arrived.Request
+	if got.Objective != "batch\uFFFD" || got.Fairness != "tenant" || got.TTFT != 250*time.Millisecond ||
+		got.TPOT != 20500*time.Microsecond || got.Agent != "curl/8" {
+		t.Errorf("got %+v", got)
 	}
 }

@@ -143,11 +143,12 @@ func (st *stream) left(body []byte, req *messages.Request) messages.RewriteLeft 
 func (st *stream) startCycle(req messages.Request) bool {
 	facts := &st.request.facts
 	flow := facts.flow(st.under)
-	req.Priority = flow.Priority
+	req.Priority, req.Fairness, req.Objective = flow.Priority, flow.Fairness, records.Label(facts.objective.text)
+	req.TTFT, req.TPOT = facts.limits.ttft, facts.limits.tpot
 	first := messages.RequestArrived{
 		Request: req, Configuration: st.under.Number, Flow: flow,
 		ArrivedAt: st.arrived, Deadline: st.arrived.Add(st.srv.cfg.WholeRequest), Check: st.check, Stream: st,
-		Patience: facts.limits.patience, TTFT: facts.limits.ttft,
+		Patience: facts.limits.patience,
 	}
 	if st.modes.RequestBody != wire.BodyFullDuplexStreamed {
 		// The proxy waits for an answer to one message, and gives up with an answer of its own.

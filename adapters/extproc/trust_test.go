@@ -85,7 +85,7 @@ func TestTrust(t *testing.T) {
 				t.Errorf("answered %q, want %q", got, want)
 			}
 			arrived := r.only(t).arrived
-			is := said{arrived.Flow.Fairness, arrived.Flow.Priority, arrived.Patience, arrived.TTFT, ""}
+			is := said{arrived.Flow.Fairness, arrived.Flow.Priority, arrived.Patience, arrived.Request.TTFT, ""}
 			for _, value := range arrived.Request.Headers.All() {
 				is.Agent = value.Text
 			}

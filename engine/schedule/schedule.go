@@ -151,6 +151,24 @@ func (r Request) Model() string { return r.of.Model }
 // Priority returns the priority of the request's objective: higher goes first, negative may be refused.
 func (r Request) Priority() int { return r.of.Priority }
 
+// Objective returns the name of the request's objective, cut to 128 bytes; "" = its client names none.
+func (r Request) Objective() string { return r.of.Objective }
+
+// FairnessID returns the id of the request's flow, cut to 128 bytes; messages.DefaultFairness = none was given.
+func (r Request) FairnessID() string { return r.of.Fairness }
+
+// Agent returns the client's user-agent, cut to 128 bytes; "" = none.
+func (r Request) Agent() string { return r.of.Agent }
+
+// TTFT returns within which time the client wants the first token; 0 = it did not say.
+func (r Request) TTFT() time.Duration { return r.of.TTFT }
+
+// TPOT returns how long an output token is to take at most, as the client wants it; 0 = it did not say.
+func (r Request) TPOT() time.Duration { return r.of.TPOT }
+
+// API returns the format of the body; messages.UnknownAPI = it was not read.
+func (r Request) API() messages.API { return r.of.Form.API }
+
 // Stream reports whether the answer will be server-sent events.
 func (r Request) Stream() bool { return r.of.Stream }
 
@@ -165,6 +183,14 @@ func (r Request) PromptTokens() int { return r.of.PromptTokens }
 
 // PromptBlocks returns how many blocks the prompt has, in the measure of the attribute prefix-blocks.
 func (r Request) PromptBlocks() int { return r.of.Blocks.Len() }
+
+// Blocks returns the hashes of the prompt's blocks, the first block first, up to the answer to Envoy; then there are
+// none. Each hash is of the block and all before it, so that two prompts of one Model and Salt begin alike up to the
+// last block whose hashes are equal. They are of the content alone, and the same in every process.
+func (r Request) Blocks() messages.List[uint64] { return r.of.Blocks }
+
+// Salt returns the cache_salt of the body, which sets prompts apart that are alike; "" = there is none.
+func (r Request) Salt() string { return r.of.Salt }
 
 // Media returns the number of images, sounds and files in the messages.
 func (r Request) Media() int { return r.of.Media }
