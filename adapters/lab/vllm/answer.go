@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
 )
@@ -27,16 +28,17 @@ type answer struct {
 
 // identity is what stays the same from the first byte of an answer to the last.
 type identity struct {
-	id      []byte // JSON
-	model   []byte // JSON
-	created int64
-	asked   object // the request
-	call    string // name of the tool that the answer calls; "" = it calls none
+	id    []byte // JSON
+	model []byte // JSON
+	came  time.Time
+	asked object // the request
+	call  string // name of the tool that the answer calls; "" = it calls none
 }
 
 // choice is one sequence of an answer.
 type choice struct {
 	id, key   uint64
+	prompt    int // tokens
 	generated int // tokens
 	sent      int // of these, written to the stream
 	cached    int // tokens
@@ -60,22 +62,17 @@ func (a *answer) forward(p batch.Progress) {
 	}
 }
 
-func (s *Server) onChat(w http.ResponseWriter, r *http.Request) {
-	s.generate(w, r, &chatFormat, func(o object) ([][]uint32, *failure) {
-		prompt, f := s.chatPrompt(o)
-		return [][]uint32{prompt}, f
-	})
+// api is what a path speaks: the form of its answers, and how the prompts of a request are read.
+type api struct {
+	format *format
+	read   func(*Server, object) ([][]uint32, *failure)
 }
 
-func (s *Server) onCompletion(w http.ResponseWriter, r *http.Request) {
-	s.generate(w, r, &completionFormat, s.completionPrompts)
-}
-
-// generate answers a request whose prompts are read by read.
-func (s *Server) generate(w http.ResponseWriter, r *http.Request, f *format, read func(object) ([][]uint32, *failure)) {
-	a, requests, fail := s.prepare(w, r, f, read)
+// generate answers a request of an API.
+func (s *Server) generate(w http.ResponseWriter, r *http.Request, api api) {
+	a, requests, fail := s.prepare(w, r, api)
 	if fail != nil {
-		fail.writeAs(w, f)
+		fail.writeAs(w, api.format)
 		return
 	}
 	if fail, inStream := s.refusal(a, len(requests)); fail != nil {
@@ -127,14 +124,13 @@ func (s *Server) complete(r *http.Request, a *answer) bool {
 }
 
 // prepare reads a request. The first problem found is the one that is answered.
-func (s *Server) prepare(
-	w http.ResponseWriter, r *http.Request, f *format, read func(object) ([][]uint32, *failure),
-) (*answer, []batch.Request, *failure) {
+func (s *Server) prepare(w http.ResponseWriter, r *http.Request, api api) (*answer, []batch.Request, *failure) {
+	f := api.format
 	o, fail := readObject(w, r)
 	if fail != nil {
 		return nil, nil, fail
 	}
-	prompts, fail := read(o)
+	prompts, fail := api.read(s, o)
 	if fail != nil {
 		return nil, nil, fail
 	}
@@ -142,8 +138,8 @@ func (s *Server) prepare(
 	if fail != nil {
 		return nil, nil, fail
 	}
-	if f == &completionFormat && t.maxTokens == 0 {
-		t.maxTokens = completionTokens
+	if t.maxTokens == 0 {
+		t.maxTokens = f.maxTokens
 	}
 	requests, fail := s.sequences(t, prompts)
 	if fail != nil {
@@ -155,11 +151,14 @@ func (s *Server) prepare(
 	}
 	id := r.Header.Get("X-Request-Id")
 	if id == "" {
+		_ = json.Unmarshal(o[f.idMember], &id) // what is no text names no request
+	}
+	if id == "" {
 		id = s.nextID()
 	}
 	a := &answer{
 		identity: identity{
-			id: quoted(f.idPrefix + id), model: quoted(t.model), created: s.cfg.Clock.Now().Unix(),
+			id: quoted(f.idPrefix + id), model: quoted(t.model), came: s.cfg.Clock.Now(),
 			asked: o, call: call,
 		},
 		format: f, each: t,
@@ -230,7 +229,7 @@ func (a *answer) head(b []byte, object string) []byte {
 	b = append(append(b, `{"id":`...), a.id...)
 	b = append(append(b, `,"object":"`...), object...)
 	b = append(b, `","created":`...)
-	b = strconv.AppendInt(b, a.created, 10)
+	b = strconv.AppendInt(b, a.came.Unix(), 10)
 	b = append(append(b, `,"model":`...), a.model...)
 	return append(b, `,"choices":[`...)
 }

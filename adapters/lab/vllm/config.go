@@ -1,8 +1,9 @@
 // Package vllm is a simulated vLLM: a server that answers like one and computes nothing.
 //
-// It owns the HTTP face (completions and chat completions, plain and streamed, model list, LoRA loading, metrics page,
-// errors) of an engine that lives in vllm/batch, and the clock that drives it. Texts are made up, but the same seed and
-// the same prompt give the same text, and an answer sent back as the next turn of a chat is found in the prefix cache.
+// It owns the HTTP face (the APIs of text that are routed, plain and streamed, SGLang's /generate among them, model
+// list, LoRA loading, metrics page, errors) of an engine that lives in vllm/batch, and the clock that drives it. Texts
+// are made up, but the same seed and the same prompt give the same text, and an answer sent back as the next turn of a
+// chat is found in the prefix cache.
 //
 // It never looks at sampling parameters, stop strings, tools or log probabilities: they are accepted and without
 // effect. Adapter paths are not opened. Nothing leaves the process.

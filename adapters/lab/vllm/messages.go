@@ -32,7 +32,7 @@ var messagesFormat = format{idPrefix: "chatcmpl-", spoken: &spoken{
 		}
 		return text
 	},
-	word: messagesDelta,
+	word: func(s *Server, a *answer, i int) string { return messagesDelta(a, s.newest(a, i)) },
 	end: func(s *Server, a *answer) string {
 		text := ""
 		if a.call != "" {
@@ -87,14 +87,13 @@ func (s *Server) messagesPrompt(o object) ([]uint32, *failure) {
 	return s.dialogue(o, o["system"], items), nil
 }
 
-func (s *Server) onMessages(w http.ResponseWriter, r *http.Request) {
-	s.generate(w, r, &messagesFormat, func(o object) ([][]uint32, *failure) {
-		prompt, f := s.messagesPrompt(o)
-		if f == nil && !o.has("max_tokens") {
-			f = missing(len(o), "max_tokens")
-		}
-		return [][]uint32{prompt}, f
-	})
+func (s *Server) messagesPrompts(o object) ([][]uint32, *failure) {
+	delete(o, "n")
+	prompt, f := s.messagesPrompt(o)
+	if f == nil && !o.has("max_tokens") {
+		f = missing(len(o), "max_tokens")
+	}
+	return [][]uint32{prompt}, f
 }
 
 // onCountTokens answers with the length of a message's prompt.

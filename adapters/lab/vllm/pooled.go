@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 )
@@ -14,19 +13,25 @@ import (
 // embeddingSize is how many numbers an embedding has, unless the request names another count.
 const embeddingSize = 32
 
-// embeddingsFormat and rerankFormat are APIs that compute prompts and generate nothing. Each input is a sequence of the
-// engine, of one token.
+// APIs that compute prompts and generate nothing. Each input is a sequence of the engine, of one token.
 var (
-	embeddingsFormat = format{idPrefix: "embd-", spoken: &spoken{whole: func(s *Server, a *answer) string {
-		size, list := embeddingSize, []string{}
-		_ = a.asked.whole("dimensions", &size) // it was checked
-		for i, c := range a.choices {
-			list = append(list, fmt.Sprintf(`{"index":%d,"object":"embedding","embedding":%s}`, i,
-				embedding(c.key, min(max(size, 1), 4096), string(a.asked["encoding_format"]) == `"base64"`)))
+	embeddingsFormat = pooledList("embd-", func(a *answer, c *choice) string {
+		return `"object":"embedding","embedding":` + a.embedding(c)
+	})
+	poolingFormat = pooledList("pooling-", func(a *answer, c *choice) string {
+		return `"object":"pooling","data":` + a.embedding(c)
+	})
+	scoreFormat = pooledList("score-", func(_ *answer, c *choice) string {
+		return fmt.Sprintf(`"object":"score","score":%v`, share(c.key, 0))
+	})
+	classifyFormat = pooledList("classify-", func(_ *answer, c *choice) string {
+		first := share(c.key, 0)
+		label := 0
+		if first < 0.5 {
+			label = 1
 		}
-		return fmt.Sprintf(`{"id":%s,"object":"list","created":%d,"model":%s,"data":[%s],"usage":%s}`, a.id, a.created,
-			a.model, strings.Join(list, ","), a.pooledUsage())
-	}}}
+		return fmt.Sprintf(`"label":"LABEL_%d","probs":[%v,%v],"num_classes":2`, label, first, 1-first)
+	})
 	rerankFormat = format{idPrefix: "rerank-", spoken: &spoken{whole: func(_ *Server, a *answer) string {
 		type result struct {
 			Index    int `json:"index"`
@@ -36,7 +41,7 @@ var (
 			Score float64 `json:"relevance_score"`
 		}
 		var all []result
-		texts, top := documents(a.asked), 0
+		texts, top := texts(a.asked["documents"]), 0
 		_ = a.asked.whole("top_n", &top) // it was checked
 		for i, c := range a.choices {
 			one := result{Index: i, Score: share(c.key, 0)}
@@ -54,6 +59,25 @@ var (
 		return fmt.Sprintf(`{"id":%s,"model":%s,"usage":%s,"results":%s}`, a.id, a.model, a.pooledUsage(), list)
 	}}}
 )
+
+// pooledList is an API whose answer is a list with an object for each input: its index, and these members.
+func pooledList(idPrefix string, members func(*answer, *choice) string) format {
+	return format{idPrefix: idPrefix, spoken: &spoken{whole: func(_ *Server, a *answer) string {
+		list := make([]string, 0, len(a.choices))
+		for i := range a.choices {
+			list = append(list, fmt.Sprintf(`{"index":%d,%s}`, i, members(a, &a.choices[i])))
+		}
+		return fmt.Sprintf(`{"id":%s,"object":"list","created":%d,"model":%s,"data":[%s],"usage":%s}`, a.id,
+			a.came.Unix(), a.model, strings.Join(list, ","), a.pooledUsage())
+	}}}
+}
+
+// embedding is that of an input, in the size and encoding that were asked for.
+func (a *answer) embedding(c *choice) string {
+	size := embeddingSize
+	_ = a.asked.whole("dimensions", &size) // it was checked
+	return embedding(c.key, min(max(size, 1), 4096), string(a.asked["encoding_format"]) == `"base64"`)
+}
 
 func (a *answer) pooledUsage() string {
 	return fmt.Sprintf(`{"prompt_tokens":%d,"total_tokens":%[1]d,"completion_tokens":0,"prompt_tokens_details":null}`,
@@ -89,29 +113,32 @@ func embedding(key uint64, size int, asBase64 bool) string {
 // pooledOnly makes a request one for a single token that is not streamed.
 func pooledOnly(o object) {
 	o["max_tokens"] = json.RawMessage("1")
-	delete(o, "max_completion_tokens")
-	delete(o, "stream")
+	for _, name := range []string{"max_completion_tokens", "min_tokens", "n", "stream", "stream_options"} {
+		delete(o, name)
+	}
 }
 
-func (s *Server) onEmbeddings(w http.ResponseWriter, r *http.Request) {
-	s.generate(w, r, &embeddingsFormat, func(o object) ([][]uint32, *failure) {
-		pooledOnly(o)
-		size := 1
-		if f := o.whole("dimensions", &size); f != nil {
-			return nil, f
-		}
-		if !o.has("input") {
-			return nil, missing(len(o), "input")
-		}
-		return s.completionPrompts(object{"prompt": o["input"]})
-	})
+// inputPrompts reads what is embedded, classified or pooled: as a completion, or as a chat.
+func (s *Server) inputPrompts(o object) ([][]uint32, *failure) {
+	pooledOnly(o)
+	size := 1
+	if f := o.whole("dimensions", &size); f != nil {
+		return nil, f
+	}
+	if o.has("messages") {
+		return s.chatPrompts(o)
+	}
+	if !o.has("input") {
+		return nil, missing(len(o), "input")
+	}
+	return s.completionPrompts(object{"prompt": o["input"]})
 }
 
-// documents are the texts that are ranked: each is a text, or an object with one.
-func documents(o object) (texts []string) {
+// texts are those of what is scored or ranked: one or a list, and each a text, or an object with one.
+func texts(raw json.RawMessage) (all []string) {
 	var list []json.RawMessage
-	if json.Unmarshal(o["documents"], &list) != nil {
-		return nil
+	if json.Unmarshal(raw, &list) != nil {
+		list = []json.RawMessage{raw}
 	}
 	for _, raw := range list {
 		var p part
@@ -119,32 +146,57 @@ func documents(o object) (texts []string) {
 		if json.Unmarshal(raw, &text) != nil && json.Unmarshal(raw, &p) == nil && p.Text != nil {
 			text = *p.Text
 		}
-		texts = append(texts, text)
+		all = append(all, text)
 	}
-	return texts
+	return all
 }
 
-func (s *Server) onRerank(w http.ResponseWriter, r *http.Request) {
-	s.generate(w, r, &rerankFormat, func(o object) ([][]uint32, *failure) {
-		pooledOnly(o)
-		var query string
-		top := 0
-		for _, f := range []*failure{o.text("query", &query), o.whole("top_n", &top)} {
-			if f != nil {
-				return nil, f
-			}
-		}
-		if !o.has("query") {
-			return nil, missing(len(o), "query", "documents")
-		}
-		if _, f := o.items("documents"); f != nil {
+// pairs are the prompts of texts that are held against each other: one against each, or each against its own.
+func (s *Server) pairs(left, right []string) (prompts [][]uint32) {
+	for i, text := range right {
+		pair := s.tokens.Special(s.tokens.Encode(nil, left[i%len(left)]), "<|document|>")
+		prompts = append(prompts, s.tokens.Encode(pair, text))
+	}
+	return prompts
+}
+
+func (s *Server) rerankPrompts(o object) ([][]uint32, *failure) {
+	pooledOnly(o)
+	var query string
+	top := 0
+	for _, f := range []*failure{o.text("query", &query), o.whole("top_n", &top)} {
+		if f != nil {
 			return nil, f
 		}
-		var prompts [][]uint32
-		for _, text := range documents(o) {
-			pair := s.tokens.Special(s.tokens.Encode(nil, query), "<|document|>")
-			prompts = append(prompts, s.tokens.Encode(pair, text))
+	}
+	if !o.has("query") {
+		return nil, missing(len(o), "query", "documents")
+	}
+	if _, f := o.items("documents"); f != nil {
+		return nil, f
+	}
+	return s.pairs([]string{query}, texts(o["documents"])), nil
+}
+
+// scored are the names that both sides of a score may have.
+var scored = [][2]string{{"queries", "documents"}, {"queries", "items"}, {"data_1", "data_2"}, {"text_1", "text_2"}}
+
+func (s *Server) scorePrompts(o object) ([][]uint32, *failure) {
+	pooledOnly(o)
+	for _, names := range scored {
+		if !o.has(names[0]) || !o.has(names[1]) {
+			continue
 		}
-		return prompts, nil
-	})
+		left, right := texts(o[names[0]]), texts(o[names[1]])
+		switch {
+		case len(left) > 1 && len(left) != len(right):
+			return nil, badRequest("Input lengths must be either 1:1, 1:N or N:N", "")
+		case len(left) == 0:
+			return nil, badRequest("At least one text element must be given", "")
+		case len(right) == 0:
+			return nil, badRequest("At least one text_pair element must be given", "")
+		}
+		return s.pairs(left, right), nil
+	}
+	return nil, missing(len(o), scored[0][:]...)
 }

@@ -3,7 +3,6 @@ package vllm
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 )
@@ -26,6 +25,11 @@ type message struct {
 type part struct {
 	Type string  `json:"type"`
 	Text *string `json:"text"`
+}
+
+func (s *Server) chatPrompts(o object) ([][]uint32, *failure) {
+	prompt, f := s.chatPrompt(o)
+	return [][]uint32{prompt}, f
 }
 
 // chatPrompt applies the chat template: what tools there are, then each message between two tokens of its own, then the
@@ -165,34 +169,4 @@ func (s *Server) onePrompt(raw json.RawMessage) ([]uint32, bool) {
 		return tokens, true
 	}
 	return nil, false
-}
-
-// onTokenize answers with the tokens of a prompt or of a chat.
-func (s *Server) onTokenize(w http.ResponseWriter, r *http.Request) {
-	o, f := readObject(w, r)
-	if f == nil && s.Faults().Draining {
-		f = drained()
-	}
-	var tokens []uint32
-	if f == nil && o.has("messages") {
-		tokens, f = s.chatPrompt(o)
-	} else if f == nil {
-		var text string
-		if !o.has("prompt") {
-			f = missing(len(o), "prompt", "messages")
-		} else {
-			f = o.text("prompt", &text)
-		}
-		tokens = s.tokens.Encode([]uint32{}, text)
-	}
-	if f != nil {
-		f.write(w)
-		return
-	}
-	writeJSON(w, 200, struct {
-		Count       int      `json:"count"`
-		MaxModelLen int      `json:"max_model_len"`
-		Tokens      []uint32 `json:"tokens"`
-		TokenStrs   *string  `json:"token_strs"`
-	}{len(tokens), s.contextLength(), tokens, nil})
 }

@@ -21,8 +21,6 @@ const (
 	bodyLimit = 64 << 20
 	// choiceLimit bounds how many sequences one request may ask for.
 	choiceLimit = 128
-	// completionTokens is the length of a completion that names none.
-	completionTokens = 16
 )
 
 // object is a JSON object whose fields are not decoded yet.
@@ -110,8 +108,8 @@ func wrongType(loc, kind, msg string, raw json.RawMessage) *failure {
 
 // has reports whether a field is there and not null.
 func (o object) has(field string) bool {
-	raw, ok := o[field]
-	return ok && !bytes.Equal(raw, []byte("null"))
+	raw := o[field]
+	return len(raw) > 0 && !bytes.Equal(raw, []byte("null"))
 }
 
 // decode reads a field into v, if it is there. kind and msg are what the validation library calls a wrong type.

@@ -3,7 +3,6 @@ package vllm
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 )
 
 // responsesFormat is the API of responses.
@@ -24,7 +23,7 @@ var responsesFormat = format{idPrefix: "resp_", spoken: &spoken{
 			a.numbered("response.content_part.added", `"content_index":0,"item_id":"msg_%s","output_index":0,"part":`+
 				`{"annotations":[],"text":"","type":"output_text","logprobs":[]}`, a.bare())
 	},
-	word: responsesDelta,
+	word: func(s *Server, a *answer, i int) string { return responsesDelta(a, s.newest(a, i)) },
 	end: func(s *Server, a *answer) string {
 		said, text := s.text(a), ""
 		if a.call != "" {
@@ -108,22 +107,21 @@ func (a *answer) response(status, output, usage string) string {
 		`"prompt":null,"reasoning":null,"service_tier":"auto","status":"%s","text":null,"top_logprobs":null,`+
 		`"truncation":"disabled","usage":%s,"user":null,"presence_penalty":0.0,"frequency_penalty":0.0,`+
 		`"kv_transfer_params":null,"ec_transfer_params":null,"input_messages":null,"output_messages":null}`,
-		a.id, a.created, why, compact(a.asked["instructions"], "null"), a.model, output,
+		a.id, a.came.Unix(), why, compact(a.asked["instructions"], "null"), a.model, output,
 		compact(a.asked["tool_choice"], `"auto"`), compact(a.asked["tools"], "[]"), limit, status, usage)
 }
 
-func (s *Server) onResponses(w http.ResponseWriter, r *http.Request) {
-	s.generate(w, r, &responsesFormat, func(o object) ([][]uint32, *failure) {
-		if o.has("max_output_tokens") {
-			o["max_tokens"] = o["max_output_tokens"]
-		}
-		items, f := []json.RawMessage{o["input"]}, (*failure)(nil)
-		if !o.has("input") || o["input"][0] != '"' { // a text is the only item
-			items, f = o.items("input")
-		}
-		if f != nil {
-			return nil, f
-		}
-		return [][]uint32{s.dialogue(o, o["instructions"], items)}, nil
-	})
+func (s *Server) responsesPrompts(o object) ([][]uint32, *failure) {
+	delete(o, "n")
+	if o.has("max_output_tokens") {
+		o["max_tokens"] = o["max_output_tokens"]
+	}
+	items, f := []json.RawMessage{o["input"]}, (*failure)(nil)
+	if !o.has("input") || o["input"][0] != '"' { // a text is the only item
+		items, f = o.items("input")
+	}
+	if f != nil {
+		return nil, f
+	}
+	return [][]uint32{s.dialogue(o, o["instructions"], items)}, nil
 }

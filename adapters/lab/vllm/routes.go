@@ -15,27 +15,52 @@ import (
 // version is the vLLM whose answers these are.
 const version = "0.32.0"
 
+// apis are what the engine computes prompts for, by path.
+var apis = map[string]api{
+	"/v1/chat/completions":   {&chatFormat, (*Server).chatPrompts},
+	"/v1/completions":        {&completionFormat, (*Server).completionPrompts},
+	"/v1/responses":          {&responsesFormat, (*Server).responsesPrompts},
+	"/v1/messages":           {&messagesFormat, (*Server).messagesPrompts},
+	"/inference/v1/generate": {&tokensFormat, (*Server).tokensPrompts},
+	"/generate":              {&sglangFormat, (*Server).sglangPrompts},
+	"/v1/embeddings":         {&embeddingsFormat, (*Server).inputPrompts},
+	"/pooling":               {&poolingFormat, (*Server).inputPrompts},
+	"/classify":              {&classifyFormat, (*Server).inputPrompts},
+	"/v1/classify":           {&classifyFormat, (*Server).inputPrompts},
+	"/score":                 {&scoreFormat, (*Server).scorePrompts},
+	"/v1/score":              {&scoreFormat, (*Server).scorePrompts},
+	"/rerank":                {&rerankFormat, (*Server).rerankPrompts},
+	"/v1/rerank":             {&rerankFormat, (*Server).rerankPrompts},
+	"/v2/rerank":             {&rerankFormat, (*Server).rerankPrompts},
+}
+
+// rendered are the paths of apis whose prompts can be had without an answer, at the same path with /render.
+var rendered = []string{"/v1/chat/completions", "/v1/completions", "/v1/messages"}
+
 // table maps path and method to handlers.
 func (s *Server) table() map[string]map[string]http.HandlerFunc {
 	table := map[string]map[string]http.HandlerFunc{
-		"/health":              {"GET": s.onHealth},
-		"/ping":                {"GET": onPing, "POST": onPing},
-		"/version":             {"GET": onVersion},
-		"/load":                {"GET": s.onLoad},
-		"/metrics":             {"GET": s.onMetrics},
-		"/v1/models":           {"GET": s.onModels},
-		"/v1/chat/completions": {"POST": s.onChat},
-		"/v1/completions":      {"POST": s.onCompletion},
-		"/v1/responses":        {"POST": s.onResponses},
-		"/v1/messages":         {"POST": s.onMessages},
-		"/v1/embeddings":       {"POST": s.onEmbeddings},
-		"/tokenize":            {"POST": s.onTokenize},
-		"/reset_prefix_cache":  {"POST": s.onResetPrefixCache},
+		"/health":             {"GET": s.onHealth},
+		"/ping":               {"GET": onPing, "POST": onPing},
+		"/version":            {"GET": onVersion},
+		"/load":               {"GET": s.onLoad},
+		"/metrics":            {"GET": s.onMetrics},
+		"/v1/models":          {"GET": s.onModels},
+		"/tokenize":           {"POST": s.onTokenize},
+		"/detokenize":         {"POST": s.onDetokenize},
+		"/reset_prefix_cache": {"POST": s.onResetPrefixCache},
 
 		"/v1/messages/count_tokens": {"POST": s.onCountTokens},
 	}
-	for _, path := range []string{"/rerank", "/v1/rerank", "/v2/rerank"} {
-		table[path] = map[string]http.HandlerFunc{"POST": s.onRerank}
+	for path, api := range apis {
+		table[path] = map[string]http.HandlerFunc{"POST": func(w http.ResponseWriter, r *http.Request) {
+			s.generate(w, r, api)
+		}}
+	}
+	for _, path := range rendered {
+		table[path+"/render"] = map[string]http.HandlerFunc{"POST": func(w http.ResponseWriter, r *http.Request) {
+			s.render(w, r, apis[path])
+		}}
 	}
 	if s.cfg.MaxLoRAs > 0 {
 		table["/v1/load_lora_adapter"] = map[string]http.HandlerFunc{"POST": s.onLoadLoRA}

@@ -199,7 +199,7 @@ func (s *Server) submit(a *answer, requests []batch.Request) bool {
 	now := s.cfg.Clock.Now()
 	for i, r := range requests {
 		id, key := s.core.Submit(now, r)
-		a.choices = append(a.choices, choice{id: id, key: key})
+		a.choices = append(a.choices, choice{id: id, key: key, prompt: max(len(r.Prompt), 1)})
 		a.byID[id] = i
 		s.answers[id] = a
 	}

@@ -13,17 +13,28 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
 )
 
-// spoken is an API whose answers are not lists of choices: responses, messages, embeddings, rerank. An answer of it has
-// one choice, or as many as there are inputs that are not generated from.
+// spoken is an API whose answers are not made of the pieces of a format: all but chat completions and completions.
 type spoken struct {
 	whole func(s *Server, a *answer) string // JSON
-	// events of a stream: before the first word, of a word, and after the last; nil = the API has no streams
+	// events of a stream: before the first word, of the newest word of a choice, and after the last; nil = the API has
+	// no streams. A begin has those alone whose events have names, and which have one choice.
 	begin func(a *answer) string
-	word  func(a *answer, word string) string
+	word  func(s *Server, a *answer, i int) string
 	end   func(s *Server, a *answer) string
 	// failed is the JSON of an error; nil = that of the OpenAI API
 	failed func(f *failure) string
 }
+
+// lastError is the end of a stream that failed, of an API with errors of its own.
+func (p *spoken) lastError(f *failure) string {
+	if p.begin != nil {
+		return sse("error", "%s", p.failed(f))
+	}
+	return data(p.failed(f)) + streamDone
+}
+
+// data is an event without a name.
+func data(text string) string { return "data: " + text + "\n\n" }
 
 // sse is an event with a name, as responses and messages have them.
 func sse(name, format string, parts ...any) string {
@@ -32,18 +43,20 @@ func sse(name, format string, parts ...any) string {
 
 // spokenEvents appends what came out since the last call, and reports whether that was all. The caller holds the lock.
 func (s *Server) spokenEvents(b []byte, a *answer) ([]byte, bool) {
-	c, spoken := &a.choices[0], a.format.spoken
-	if a.stall == 0 || c.generated == 0 && a.open > 0 {
-		return b, false
-	}
-	if !c.closed { // the events before the first word are to come
-		c.closed = true
-		b = append(b, spoken.begin(a)...)
-	}
-	for c.sent < c.generated && a.stall != 0 {
-		c.sent++
-		b = append(b, spoken.word(a, s.tokens.Word(c.key, c.sent-1))...)
-		a.stall = max(a.stall-1, -1)
+	spoken := a.format.spoken
+	for i := range a.choices {
+		c := &a.choices[i]
+		if a.stall == 0 || c.generated == 0 && a.open > 0 {
+			continue
+		}
+		if c.sent == 0 && spoken.begin != nil {
+			b = append(b, spoken.begin(a)...)
+		}
+		for c.sent < c.generated && a.stall != 0 {
+			c.sent++
+			b = append(b, spoken.word(s, a, i)...)
+			a.stall = max(a.stall-1, -1)
+		}
 	}
 	if a.open > 0 || a.stall == 0 {
 		return b, false
@@ -51,16 +64,28 @@ func (s *Server) spokenEvents(b []byte, a *answer) ([]byte, bool) {
 	return append(b, spoken.end(s, a)...), true
 }
 
-// text is all that an answer says: words, or the arguments of a call.
-func (s *Server) text(a *answer) string {
+// words are those of a choice from one to before another.
+func (s *Server) words(c *choice, from, to int) string {
 	var b strings.Builder
-	for n := range a.choices[0].generated {
-		b.WriteString(s.tokens.Word(a.choices[0].key, n))
-	}
-	if a.call != "" {
-		return callBegins + b.String() + callEnds
+	for n := from; n < to; n++ {
+		b.WriteString(s.tokens.Word(c.key, n))
 	}
 	return b.String()
+}
+
+// newest is the last word that was sent of a choice.
+func (s *Server) newest(a *answer, i int) string {
+	c := &a.choices[i]
+	return s.words(c, c.sent-1, c.sent)
+}
+
+// text is all that an answer of one choice says: words, or the arguments of a call.
+func (s *Server) text(a *answer) string {
+	said := s.words(&a.choices[0], 0, a.choices[0].generated)
+	if a.call != "" {
+		return callBegins + said + callEnds
+	}
+	return said
 }
 
 // Arguments of a call are an object with one text.

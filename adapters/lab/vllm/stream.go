@@ -8,12 +8,17 @@ import (
 	"github.com/signalbox-epp/signalbox/adapters/lab/vllm/batch"
 )
 
-const eventStream = "text/event-stream; charset=utf-8"
+const (
+	eventStream = "text/event-stream; charset=utf-8"
+	streamDone  = "data: [DONE]\n\n" // ends the streams whose events have no names
+)
 
 // format is what differs between chat completions and completions: pieces of JSON in vLLM's order of keys. Words of
 // answers are plain ASCII letters and spaces, so that none has to be escaped.
 type format struct {
 	idPrefix, object, chunkObject string
+	idMember                      string // of a request, with its id; "" = the API has none
+	maxTokens                     int    // of an answer whose request names no limit; 0 = any number
 	chat                          bool
 	spoken                        *spoken // nil = answers are lists of choices, of the pieces below
 
@@ -39,7 +44,7 @@ var chatFormat = format{
 }
 
 var completionFormat = format{
-	idPrefix: "cmpl-", object: "text_completion", chunkObject: "text_completion",
+	idPrefix: "cmpl-", object: "text_completion", chunkObject: "text_completion", maxTokens: 16,
 	text:        `,"text":"`,
 	afterText:   `","logprobs":null,`,
 	endOfChoice: `","stop_reason":null,"token_ids":null,"prompt_logprobs":null,"prompt_token_ids":null,"routed_experts":null}`,
@@ -76,12 +81,12 @@ func (a *answer) reason(ended batch.Reason) string {
 // lastEvents ends a stream with an error. Here, and nowhere else, vLLM puts blanks into its JSON.
 func (f *failure) lastEvents(b []byte, api *format) []byte {
 	if api.spoken != nil && api.spoken.failed != nil {
-		return append(b, sse("error", "%s", api.spoken.failed(f))...)
+		return append(b, api.spoken.lastError(f)...)
 	}
 	b = append(append(b, `data: {"error": {"message": `...), quoted(f.message)...)
 	b = append(append(b, `, "type": `...), quoted(f.kind)...)
 	b = strconv.AppendInt(append(b, `, "param": null, "code": `...), int64(f.status), 10)
-	return append(b, "}}\n\ndata: [DONE]\n\n"...)
+	return append(b, "}}\n\n"+streamDone...)
 }
 
 // stream writes an answer as it comes out: all events of a delivery in one write. It returns when the answer is
@@ -152,7 +157,7 @@ func (s *Server) events(b, head []byte, a *answer) ([]byte, bool) {
 		b = append(s.finalUsage(append(b, `],"usage":`...), a), `,"system_fingerprint":"`...)
 		b = append(append(b, s.fingerprint()...), "\"}\n\n"...)
 	}
-	return append(b, "data: [DONE]\n\n"...), true
+	return append(b, streamDone...), true
 }
 
 // event appends a word of choice i, the last one that is sent, or without a word that the choice was aborted.

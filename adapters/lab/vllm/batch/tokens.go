@@ -11,12 +11,13 @@ type Tokens struct {
 	size  int
 	words [vocabulary]string
 	ids   [vocabulary]uint32
+	byID  map[uint32]string
 }
 
 // NewTokens returns a tokenizer of bytesPerToken bytes a token, 1 or more.
 func NewTokens(bytesPerToken int) *Tokens {
 	const consonants, vowels = "bcdfghjklmnprstvwz", "aeiou"
-	t := &Tokens{size: max(bytesPerToken, 1)}
+	t := &Tokens{size: max(bytesPerToken, 1), byID: make(map[uint32]string, vocabulary)}
 	for i := range t.words {
 		word := make([]byte, t.size)
 		h := mix(uint64(i) + 1)
@@ -32,6 +33,7 @@ func NewTokens(bytesPerToken int) *Tokens {
 		}
 		t.words[i] = string(word)
 		t.ids[i] = tokenID(t.words[i])
+		t.byID[t.ids[i]] = t.words[i]
 	}
 	return t
 }
@@ -51,6 +53,14 @@ func (t *Tokens) Special(dst []uint32, name string) []uint32 { return append(dst
 
 // Word is the text of token i, from 0, of the answer with this key.
 func (t *Tokens) Word(key uint64, i int) string { return t.words[pick(key, i)] }
+
+// Decode returns the text of a token of answers, and U+FFFD for any other one, as of a hash no text can be had.
+func (t *Tokens) Decode(id uint32) string {
+	if word, ok := t.byID[id]; ok {
+		return word
+	}
+	return "\ufffd"
+}
 
 func (t *Tokens) wordID(key uint64, i int) uint32 { return t.ids[pick(key, i)] }
 
