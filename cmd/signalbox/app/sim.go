@@ -51,6 +51,8 @@ func newSim() *cobra.Command {
 		Use:   "sim",
 		Short: "Run simulated vLLM servers",
 		Long: "Run simulated vLLM servers, until interrupted. Each prints its address as \"listening HOST:PORT\".\n\n" +
+			"They speak the APIs of text that Signalbox reads, SGLang's /generate among them, and none of images and " +
+			"audio.\n\n" +
 			"Faults are one JSON object, at the start with --faults, later with PUT /sim/faults; GET shows them, " +
 			"DELETE ends them:\n" +
 			faultHelp + "POST /sim/restart?down=2s restarts at once; POST /sleep and /wake_up are those of vLLM.",
