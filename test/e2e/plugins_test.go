@@ -102,6 +102,54 @@ dataLayer:
 	}
 }
 
+// TestEnvoyPicksByAPrefixIndexOfAnotherModule: a scorer of another module that keeps a prefix index of its own sends
+// each conversation to the server that was sent its beginning.
+func TestEnvoyPicksByAPrefixIndexOfAnotherModule(t *testing.T) {
+	servers := simulated(t, 3, quick...)
+	s := &stack{servers: servers, picker: newPicker(t, "127.0.0.1", "--config-text", `
+apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins: [{type: example.com/blocks}, {type: max-score-picker}]
+schedulingProfiles:
+- {name: default, plugins: [{pluginRef: example.com/blocks}, {pluginRef: max-score-picker}]}
+`)}
+	s.picker.binary = buildOwn(t, "testdata/blocks/main.go")
+	s.picker.setEndpoints(t, servers)
+	s.picker.startAgain(t)
+	s.picker.pooled(t, len(servers))
+	s.envoy = startEnvoy(t, overrideHost, s.picker.grpcPort, servers)
+	s.envoy.asksPicker(t)
+	s.client = newClient(s.envoy.url)
+	t.Cleanup(s.client.close)
+	homes := map[int]bool{}
+	for talk := range 12 {
+		prompt, home := fmt.Sprintf("Talk %d. ", talk), -1
+		for range 4 {
+			prompt += strings.Repeat("It goes on and on and on. ", 40)
+			var before []int
+			for _, server := range servers {
+				before = append(before, served(server))
+			}
+			if a := s.client.chat(model, prompt, 2); !a.whole() {
+				t.Fatal(a.String())
+			}
+			for i, server := range servers {
+				if served(server) == before[i] {
+					continue
+				}
+				if home >= 0 && i != home {
+					t.Errorf("talk %d goes to server %d, then to %d", talk, home, i)
+				}
+				home = i
+			}
+		}
+		homes[home] = true
+	}
+	if len(homes) < 2 {
+		t.Errorf("all talks go to the servers %v, want several", homes)
+	}
+}
+
 // TestReadmeHasTheMainOfAnotherModule holds the code that README shows against the code that is built here.
 func TestReadmeHasTheMainOfAnotherModule(t *testing.T) {
 	if code := "```go\n" + readFile(t, ownMain) + "```\n"; !strings.Contains(readFile(t, "../../README.md"), code) {
