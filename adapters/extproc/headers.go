@@ -67,7 +67,6 @@ type facts struct {
 	fairness, objective aliased
 	target              aliased // the model that is to serve; "" = the one that the body names
 	contentLength       int64
-	limits              clientLimits
 	subset              messages.Subset
 	aside               aside
 	declared            []messages.HeaderValue // nil = the request has none of those that plugins read
@@ -187,24 +186,27 @@ func (f *facts) readHeader(key, value []byte) {
 		first(&f.aside.token, value, maxTokenBytes)
 	case "x-gateway-inference-objective":
 		f.objective.byOldName(value, maxLabelBytes)
-	case "prefer":
-		f.limits.ifCached = f.limits.ifCached || prefers(value, "if-available")
-	case "x-llm-d-inference-ttl":
-		f.limits.patience = cmp.Or(f.limits.patience, duration(value, ""))
-	case "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms":
-		f.limits.ttft = cmp.Or(f.limits.ttft, duration(value, "ms"))
-	case "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms":
-		f.limits.tpot = cmp.Or(f.limits.tpot, duration(value, "ms"))
 	default:
 		f.readClient(key, value)
 	}
 }
 
-// client is who sends the request, and how it calls the request; "" = it does not say.
-type client struct{ clientID, agent string }
+// client is who sends the request, how it calls the request, and what it wants; "" = it does not say.
+type client struct {
+	clientID, agent string
+	limits          clientLimits
+}
 
 func (c *client) readClient(key, value []byte) {
-	switch string(key) {
+	switch l := &c.limits; string(key) {
+	case "prefer":
+		l.ifCached = l.ifCached || prefers(value, "if-available")
+	case "x-llm-d-inference-ttl":
+		l.patience = cmp.Or(l.patience, duration(value, ""))
+	case "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms":
+		l.ttft = cmp.Or(l.ttft, duration(value, "ms"))
+	case "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms":
+		l.tpot = cmp.Or(l.tpot, duration(value, "ms"))
 	case "x-request-id":
 		first(&c.clientID, value, maxLabelBytes)
 	case "user-agent":

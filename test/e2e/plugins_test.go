@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,31 +124,34 @@ schedulingProfiles:
 	t.Cleanup(s.client.close)
 	homes := map[int]bool{}
 	for talk := range 12 {
-		prompt, home := fmt.Sprintf("Talk %d. ", talk), -1
+		prompt, seen := fmt.Sprintf("Talk %d. ", talk), map[int]bool{}
 		for range 4 {
 			prompt += strings.Repeat("It goes on and on and on. ", 40)
-			var before []int
-			for _, server := range servers {
-				before = append(before, served(server))
-			}
-			if a := s.client.chat(model, prompt, 2); !a.whole() {
-				t.Fatal(a.String())
-			}
-			for i, server := range servers {
-				if served(server) == before[i] {
-					continue
-				}
-				if home >= 0 && i != home {
-					t.Errorf("talk %d goes to server %d, then to %d", talk, home, i)
-				}
-				home = i
-			}
+			at := s.servedAt(t, prompt)
+			seen[at], homes[at] = true, true
 		}
-		homes[home] = true
+		if len(seen) != 1 {
+			t.Errorf("talk %d goes to the servers %v, want one", talk, seen)
+		}
 	}
 	if len(homes) < 2 {
 		t.Errorf("all talks go to the servers %v, want several", homes)
 	}
+}
+
+// servedAt sends a prompt and returns which server has served it.
+func (s *stack) servedAt(t *testing.T, prompt string) int {
+	t.Helper()
+	var before []int
+	for _, server := range s.servers {
+		before = append(before, served(server))
+	}
+	if a := s.client.chat(model, prompt, 2); !a.whole() {
+		t.Fatal(a.String())
+	}
+	return slices.IndexFunc(s.servers, func(server string) bool {
+		return served(server) != before[slices.Index(s.servers, server)]
+	})
 }
 
 // TestReadmeHasTheMainOfAnotherModule holds the code that README shows against the code that is built here.
