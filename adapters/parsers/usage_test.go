@@ -388,6 +388,9 @@ func FuzzEvents(f *testing.F) {
 			return int(n)
 		}
 		want := messages.Usage{PromptTokens: known(prompt), CachedTokens: known(cached), OutputTokens: known(output)}
+		if prompt <= 1<<31-1 && want.CachedTokens > want.PromptTokens { // which cannot be
+			want.CachedTokens = 0
+		}
 		cut = min(max(cut, 0), len(answer))
 		if got := scan([]byte(answer[:cut]), []byte(answer[cut:])); got != want {
 			t.Fatalf("%s\ncut at %d: %+v, want %+v", answer, cut, got, want)
