@@ -22,6 +22,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/points"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
+	"github.com/signalbox-epp/signalbox/engine/queues"
 	"github.com/signalbox-epp/signalbox/engine/reclaim"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
@@ -45,8 +46,8 @@ type PluginType struct {
 	Text string // what the plugin does, in whole sentences
 	// New returns a plugin with its defaults: a pointer to a struct that is a schedule.Filter, Scorer, Picker, Handler,
 	// Decider, Detector, RequestHeaders, Producer, Screener, Admitter, PreRequest, ResponseHeaders, FirstToken,
-	// ResponseEnd or Reporter, a flow.Fairness, Ordering or UsageLimit, a reclaim.Eviction, an attributes.Extractor, or
-	// several of these.
+	// ResponseEnd or Reporter, a flow.Fairness, Ordering, Displacement, UsageLimit or QueueType, a reclaim.Eviction, an
+	// attributes.Extractor, or several of these.
 	// Parameters are decoded onto its fields with a tag json, whose documentation is the tag doc. If it has a method
 	// Validate() error, that says what is wrong with them, each problem beginning with the parameter's name and a
 	// colon.
@@ -89,8 +90,8 @@ func (c *Catalogue) add(p PluginType) error {
 	}
 	if familyOf(x) == "" {
 		return fmt.Errorf("a %T is of no family: detector, filter, scorer, picker, profile handler, decider, "+
-			"admitter, fairness, ordering, usage limit or eviction policy, extractor, or what serves a point of "+
-			"requests", x)
+			"admitter, fairness, ordering, displacement, usage limit or eviction policy, queue, extractor, or what "+
+			"serves a point of requests", x)
 	}
 	if err := strictyaml.Check(reflect.TypeOf(x).Elem()); err != nil {
 		return fmt.Errorf("its parameter %w", err)
@@ -136,6 +137,10 @@ func familyOf(plugin any) string {
 		return "fairness policies"
 	case flow.Ordering:
 		return "ordering policies"
+	case flow.Displacement:
+		return "displacement policies"
+	case flow.QueueType:
+		return "queues"
 	case flow.UsageLimit:
 		return "usage limit policies"
 	case reclaim.Eviction:
@@ -216,6 +221,9 @@ func construct(typ string) any {
 	if f, ok := displacements.Types[typ]; ok {
 		return f()
 	}
+	if f, ok := queues.Types[typ]; ok {
+		return f()
+	}
 	if f, ok := ceilings.Types[typ]; ok {
 		return f()
 	}
@@ -239,7 +247,8 @@ func knownTypes() []string {
 		slices.Sorted(maps.Keys(detectors.Types)), slices.Sorted(maps.Keys(fairness.Types)),
 		slices.Sorted(maps.Keys(orderings.Types)), slices.Sorted(maps.Keys(ceilings.Types)),
 		slices.Sorted(maps.Keys(evictions.Types)), slices.Sorted(maps.Keys(displacements.Types)),
-		slices.Sorted(maps.Keys(points.Types)), slices.Sorted(maps.Keys(others)))
+		slices.Sorted(maps.Keys(queues.Types)), slices.Sorted(maps.Keys(points.Types)),
+		slices.Sorted(maps.Keys(others)))
 }
 
 // Family is a kind of plugins, with the documentation of all plugins of that kind.
@@ -327,6 +336,7 @@ var (
 	orderingTypes = []string{"fcfs-ordering-policy", "edf-ordering-policy", "slo-deadline-ordering-policy",
 		"shortest-work-ordering-policy"}
 	displacementTypes = []string{"longest-flow-displacement-policy", "newest-request-displacement-policy"}
+	queueTypes        = []string{"list-queue", "max-min-heap"}
 	usageLimitTypes   = []string{"static-usage-limit-policy", "priority-holdback-policy",
 		"soft-reflective-ceiling-policy"}
 )

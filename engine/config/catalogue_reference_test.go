@@ -55,6 +55,8 @@ var ownTypes = []string{
 	"learning-detector",
 	"longest-flow-displacement-policy",
 	"newest-request-displacement-policy",
+	"list-queue",
+	"max-min-heap",
 	"prometheus-extractor",
 	"reserve-policy",
 	"shortest-work-ordering-policy",

@@ -41,8 +41,8 @@ func TestCatalogueRefusesTypes(t *testing.T) {
 			`plugin type "a": its constructor returns a config.even, want a pointer to a struct`},
 		"no plugin": {[]PluginType{{Type: "a", New: func() any { return new(Settings) }}},
 			`plugin type "a": a *config.Settings is of no family: detector, filter, scorer, picker, profile handler, ` +
-				"decider, admitter, fairness, ordering, usage limit or eviction policy, extractor, or what serves a " +
-				"point of requests"},
+				"decider, admitter, fairness, ordering, displacement, usage limit or eviction policy, queue, " +
+				"extractor, or what serves a point of requests"},
 		"all at once": {[]PluginType{{Type: "a"}, {Type: "picker"}},
 			"plugin type \"a\": it has no constructor\nplugin type \"picker\": it has no constructor"},
 	} {

@@ -465,6 +465,9 @@ type bandSection struct {
 	DisplacementPolicyRef string `json:"displacementPolicyRef"`
 	// OrderingPolicyRef names the policy that chooses the request of a flow whose turn it is.
 	OrderingPolicyRef string `json:"orderingPolicyRef"`
+	// QueueRef names the type of queue in which the requests of a flow wait, which must be able to do what the policies
+	// need; absent = the first of list-queue and max-min-heap that is.
+	QueueRef string `json:"queueRef"`
 	// MinShare is the share of dispatches that the band's requests get at least while they wait, ahead of those of
 	// higher priority, from 0 to below 1; 0 = none. The shares of all bands are below 1 together.
 	MinShare float64 `json:"minShare"`

@@ -96,7 +96,11 @@ var sectionDefaults = map[string]struct{ says, shown string }{
 	"flowControlSection.maxRequests": {"0 = no bound.", "flowControl:\n  maxBytes: 0\n  maxRequests: 0\n"},
 	"bandSection.maxBytes":           {"0 = 1G.", "  - priority: 0\n    maxBytes: 1000000000\n"},
 	"bandSection.maxRequests":        {"0 = 5000.", "    maxRequests: 5000\n    defaultRequestTTL: 7s\n"},
-	"bandSection.minShare":           {"0 = none.", "    minShare: 0\n"},
+	"bandSection.queueRef": {
+		"absent = the first of list-queue and max-min-heap that is.",
+		"    maxRequests: 5000\n    defaultRequestTTL: 7s\n",
+	},
+	"bandSection.minShare": {"0 = none.", "    minShare: 0\n"},
 	"bandSection.defaultRequestTTL": {
 		"absent = the section's.", "    maxRequests: 5000\n    defaultRequestTTL: 7s\n",
 	},

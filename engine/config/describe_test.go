@@ -32,6 +32,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/pickers"
 	"github.com/signalbox-epp/signalbox/engine/points"
 	"github.com/signalbox-epp/signalbox/engine/profiles"
+	"github.com/signalbox-epp/signalbox/engine/queues"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/engine/scorers"
 	"github.com/signalbox-epp/signalbox/engine/strictyaml"
@@ -274,6 +275,7 @@ func generate(t *testing.T) []byte {
 		{"usage limit policies", slices.Sorted(maps.Keys(ceilings.Types))},
 		{"eviction policies", slices.Sorted(maps.Keys(evictions.Types))},
 		{"displacement policies", slices.Sorted(maps.Keys(displacements.Types))},
+		{"queues", slices.Sorted(maps.Keys(queues.Types))},
 		{"request control", slices.Sorted(maps.Keys(points.Types))},
 		{"built in", slices.Sorted(maps.Keys(others))},
 	} {

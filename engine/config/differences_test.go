@@ -128,7 +128,7 @@ var knownErrors = []struct{ what, says, shown string }{
 	{"the index after a restart", "A prefix index that follows caches is audited",
 		"actors/prefix/audit_test.go TestLostCacheIsNoticedWithin20Answers"},
 	{"a limit of time for each request", "`x-llm-d-inference-ttl`",
-		"adapters/extproc/headers_test.go TestClientLimits"},
+		"adapters/extproc/limits_test.go TestClientLimits"},
 	{"one destination", "A picker returns up to three endpoints", "engine/pickers/pickers_test.go TestDestinations"},
 	{"compressed messages", "so are compressed messages, which the reference refuses",
 		"adapters/parsers/grpc_test.go TestFormatsOfCalls/compressed"},

@@ -280,7 +280,7 @@ func (q *queueing) plugins() []*instance {
 	}
 	all := []*instance{q.usageLimit}
 	for _, b := range append([]band{q.standard, q.negative}, q.bands...) {
-		all = append(all, b.fairness, b.ordering, b.displacement)
+		all = append(all, b.fairness, b.ordering, b.displacement, b.queue)
 	}
 	return all
 }
@@ -291,6 +291,7 @@ type band struct {
 	ttl time.Duration
 
 	fairness, ordering, displacement *instance // nil = there is a problem with them
+	queue                            *instance // nil = the first type that will do
 }
 
 // band checks the section of a band; nil = its defaults.
@@ -309,13 +310,34 @@ func (l *loader) band(path string, b *bandSection, of *flowControlSection) band 
 	made := band{
 		b, ttl, policy[flow.Fairness](l, path+".fairnessPolicyRef", b.FairnessPolicyRef, fairnessTypes),
 		policy[flow.Ordering](l, path+".orderingPolicyRef", b.OrderingPolicyRef, orderingTypes),
-		policy[flow.Displacement](l, path+".displacementPolicyRef", b.DisplacementPolicyRef, displacementTypes),
+		policy[flow.Displacement](l, path+".displacementPolicyRef", b.DisplacementPolicyRef, displacementTypes), nil,
 	}
-	if p := made.policies(); made.ordering != nil && made.fairness != nil && !p.Queue.Can().Has(p.Needs()) {
-		l.Fail(path+".orderingPolicyRef", "%s and %s need %s of a queue, and none has all of that",
-			made.ordering.name, made.fairness.name, strings.Join(p.Needs().Names(), ", "))
+	if b.QueueRef != "" {
+		made.queue = policy[flow.QueueType](l, path+".queueRef", b.QueueRef, queueTypes)
 	}
+	l.suits(path, &made)
 	return made
+}
+
+// suits checks that the queues of a band can do what its policies need.
+func (l *loader) suits(path string, b *band) {
+	if b.ordering == nil || b.fairness == nil {
+		return
+	}
+	p := b.policies()
+	const orders = flow.ArrivalOrder | flow.KeyOrder
+	switch lacks := (p.Needs() | flow.Needed) &^ p.Queue.Can(); {
+	case lacks == 0 && p.Queue.Can()&orders == 0 && slices.Contains(orderingTypes, b.ordering.typ):
+		l.Fail(path+".queueRef", "%s has no arrival order and no key order, of which %s needs one", b.queue.name,
+			b.ordering.name)
+	case lacks == 0:
+	case b.queue != nil:
+		l.Fail(path+".queueRef", "%s has no %s, which %s and %s need", b.queue.name,
+			strings.Join(lacks.Names(), ", "), b.ordering.name, b.fairness.name)
+	default:
+		l.Fail(path+".orderingPolicyRef", "%s and %s need %s of a queue, and none that is built in has all of that",
+			b.ordering.name, b.fairness.name, strings.Join(p.Needs().Names(), ", "))
+	}
 }
 
 // policy returns the plugin that a reference names, which is a P; "" = that of the first of the types. nil = there is a
@@ -380,7 +402,8 @@ func (b *band) settings() flow.BandSettings {
 // names returns the types of the band's policies.
 func (b *band) names() messages.PolicyNames {
 	n := messages.PolicyNames{
-		Ordering: orderingTypes[0], Fairness: fairnessTypes[0], Queue: "list-queue", Displacement: displacementTypes[0],
+		Ordering: orderingTypes[0], Fairness: fairnessTypes[0], Queue: queueTypes[0],
+		Displacement: displacementTypes[0],
 	}
 	if b.ordering != nil {
 		n.Ordering = b.ordering.typ
@@ -391,8 +414,10 @@ func (b *band) names() messages.PolicyNames {
 	if b.displacement != nil {
 		n.Displacement = b.displacement.typ
 	}
-	if _, ok := b.policies().Queue.(*queues.MaxMinHeap); ok {
-		n.Queue = "max-min-heap"
+	if b.queue != nil {
+		n.Queue = b.queue.typ
+	} else if _, ok := b.policies().Queue.(*queues.MaxMinHeap); ok {
+		n.Queue = queueTypes[1]
 	}
 	return n
 }
@@ -418,10 +443,15 @@ func (b *band) policies() flow.Policies {
 			p.Displacement = of
 		}
 	}
-	for _, typ := range []flow.QueueType{new(queues.ListQueue), new(queues.MaxMinHeap)} {
-		if typ.Can().Has(p.Needs()) {
-			p.Queue = typ
+	for _, typ := range queueTypes {
+		if of := construct(typ).(flow.QueueType); b.queue == nil && of.Can().Has(p.Needs()) {
+			p.Queue = of
 			break
+		}
+	}
+	if b.queue != nil {
+		if of, ok := b.queue.plugin.(flow.QueueType); ok {
+			p.Queue = of
 		}
 	}
 	return p

@@ -326,9 +326,72 @@ func TestLoadPoliciesOfOtherModules(t *testing.T) {
 		"flowControl: {priorityBands: [{orderingPolicyRef: example.com/both, fairnessPolicyRef: example.com/last}]}\n"),
 		settings)
 	want := "line 8: flowControl.priorityBands[0].orderingPolicyRef: example.com/both and example.com/last need " +
-		"arrival order, key order, removal, peek at the tail of a queue, and none has all of that"
+		"arrival order, key order, removal, peek at the tail of a queue, and none that is built in has all of that"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// stack gives the newest entry first.
+type stack struct{ queues.ListQueue }
+
+func (*stack) Can() flow.Ability { return flow.Needed }
+
+// any has requests of a flow go in the order of their queue.
+type whichever struct{}
+
+func (*whichever) Key(*flow.Entry) int64 { return 0 }
+func (*whichever) Needs() flow.Ability   { return flow.Needed }
+
+// fewest displaces from the flow with the fewest requests.
+type fewest struct{}
+
+func (*fewest) Excess(a *flow.Account, _ *flow.Entry) float64 { return -float64(a.Requests) }
+
+// Displacement policies and queues of other modules are in force where a band names them. A queue that cannot do what
+// the policies need is refused.
+func TestLoadQueuesAndDisplacementsOfOtherModules(t *testing.T) {
+	c, err := NewCatalogue(
+		PluginType{Type: "example.com/stack", New: func() any { return new(stack) }},
+		PluginType{Type: "example.com/any", New: func() any { return new(whichever) }},
+		PluginType{Type: "example.com/fewest", New: func() any { return new(fewest) }},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := three
+	settings.Catalogue = c
+	const plugins = gateOn + "plugins: [{type: example.com/stack}, {type: example.com/any}, " +
+		"{type: example.com/fewest}, {type: edf-ordering-policy}]\nflowControl: {defaultPriorityBand: "
+	file := []byte(plugins + "{orderingPolicyRef: example.com/any, queueRef: example.com/stack, " +
+		"displacementPolicyRef: example.com/fewest}}\n")
+	got, err := Load(file, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	band := got.Queueing.Default
+	if _, ok := band.Queue.(*stack); !ok || band.Names.Queue != "example.com/stack" {
+		t.Errorf("queue %T, %s", band.Queue, band.Names.Queue)
+	}
+	if _, ok := band.Displacement.(*fewest); !ok || band.Names.Displacement != "example.com/fewest" {
+		t.Errorf("displacement %T, %s", band.Displacement, band.Names.Displacement)
+	}
+	shown, err := Show(file, settings)
+	if err != nil || !strings.Contains(string(shown), "queueRef: example.com/stack\n") {
+		t.Errorf("%v, shown\n%s", err, shown)
+	}
+	for of, want := range map[string]string{
+		"{queueRef: example.com/stack}}": "line 5: flowControl.defaultPriorityBand.queueRef: example.com/stack has " +
+			"no arrival order and no key order, of which fcfs-ordering-policy needs one",
+		"{queueRef: list-queue, orderingPolicyRef: edf-ordering-policy}}": "has no key order, which " +
+			"edf-ordering-policy and global-strict-fairness-policy need",
+		"{queueRef: example.com/any}}": "line 5: flowControl.defaultPriorityBand.queueRef: example.com/any is of " +
+			"type example.com/any, want list-queue or max-min-heap",
+		"{queueRef: none}}": `line 5: flowControl.defaultPriorityBand.queueRef: no plugin is named "none"`,
+	} {
+		if _, err := Load([]byte(plugins+of), settings); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", of, err, want)
+		}
 	}
 }
 

@@ -310,6 +310,10 @@ var pluginDocs = []Family{
 		{Type: "longest-flow-displacement-policy", Text: "Has the flow that has the most requests waiting, for its weight, lose the last one of them. In its own band a request takes the place of another one if that flow has more waiting than its own will have.", Source: "engine/displacements/longest_flow.go"},
 		{Type: "newest-request-displacement-policy", Text: "Has the request make way that came last, of the last ones of all flows, whichever flow it is of. In its own band a request takes no place of another one: it is refused, for it came later.", Source: "engine/displacements/newest_request.go"},
 	}},
+	{Name: "queues", Plugins: []Plugin{
+		{Type: "list-queue", Text: "Keeps requests in the order of their arrival. A request that was put back has its former place. Every operation takes the same time however many wait, except that putting back takes longer the more are before it.", Source: "engine/queues/list_queue.go"},
+		{Type: "max-min-heap", Text: "Keeps requests in the order of the keys that the ordering gave them, and of their arrival where these are equal. It knows the first and the last one at once; entering and removing take O(log n).", Source: "engine/queues/max_min_heap.go"},
+	}},
 	{Name: "request control", Plugins: []Plugin{
 		{Type: "agent-identity", Text: "Finds which agent sent a request: the first of its own headers, and of x-claude-code-session-id, x-session-affinity, session-id and session_id, that the request has. Those without a fairness id then belong to the flow of that name, and plugins for sessions can read it as the attribute agent-identity.", Source: "engine/points/agent_identity.go", Reads: []string{"the header `x-claude-code-session-id` (empty if the request has none)", "the header `x-session-affinity` (empty if the request has none)", "the header `session-id` (empty if the request has none)", "the header `session_id` (empty if the request has none)"}, Writes: []string{"`agent-identity`, of requests"}, Parameters: []Parameter{
 			{Name: "additionalSessionHeaders", Kind: "list of string", Default: "", Range: "", Text: "Headers that are tried before those, in their order; their names may be in any case.", Effect: ""},
@@ -532,6 +536,7 @@ var sectionDocs = map[string]string{
 	"bandSection.fairnessPolicyRef":                  "Names the policy that chooses the flow whose turn it is.",
 	"bandSection.displacementPolicyRef":              "Names the policy that chooses the request of the band that makes way at a limit.",
 	"bandSection.orderingPolicyRef":                  "Names the policy that chooses the request of a flow whose turn it is.",
+	"bandSection.queueRef":                           "Names the type of queue in which the requests of a flow wait, which must be able to do what the policies need; absent = the first of list-queue and max-min-heap that is.",
 	"bandSection.minShare":                           "The share of dispatches that the band's requests get at least while they wait, ahead of those of higher priority, from 0 to below 1; 0 = none. The shares of all bands are below 1 together.",
 	"pluginRef.pluginRef":                            "The name of a plugin, which is its type unless it has another.",
 	"requestSection.parsers":                         "Read the bodies of requests; none = openai-parser, anthropic-parser, vllmhttp-parser, passthrough-parser.",

@@ -182,7 +182,7 @@ func (s *shower) keeping(all []*instance) []*instance {
 // decidesWaits reports whether a plugin decides only over requests that wait.
 func decidesWaits(x *instance) bool {
 	switch x.plugin.(type) {
-	case flow.Fairness, flow.Ordering, flow.Displacement, flow.UsageLimit, reclaim.Eviction:
+	case flow.Fairness, flow.Ordering, flow.Displacement, flow.QueueType, flow.UsageLimit, reclaim.Eviction:
 		return true
 	}
 	return false
@@ -261,6 +261,9 @@ func (s *shower) flowControl() *yaml.Node {
 				pairOf("fairnessPolicyRef", text(s.names[b.fairness])),
 				pairOf("orderingPolicyRef", text(s.names[b.ordering])),
 				pairOf("displacementPolicyRef", text(s.names[b.displacement])))
+			if b.queue != nil {
+				pairs = append(pairs, pairOf("queueRef", text(s.names[b.queue])))
+			}
 			if priority {
 				pairs = append([]pair{pairOf("priority", plain(strconv.Itoa(b.Priority)))}, pairs...)
 				pairs = append(pairs, pairOf("minShare", plain(strconv.FormatFloat(b.MinShare, 'g', -1, 64))))

@@ -16,8 +16,8 @@ import (
 // ownMain is the main of another module that adds plugins. README has the same code.
 const ownMain = "testdata/plugins/main.go"
 
-// buildOwn builds a main as the only file of a module of its own, and returns the program.
-func buildOwn(t *testing.T, main string) string {
+// ownModule makes a module of these files, and returns its folder.
+func ownModule(t *testing.T, files ...string) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -29,7 +29,16 @@ func buildOwn(t *testing.T, main string) string {
 		"require github.com/signalbox-epp/signalbox v0.0.0\n\nreplace github.com/signalbox-epp/signalbox => "+root+"\n")
 	writeFile(t, filepath.Join(folder, "go.mod"), module)
 	writeFile(t, filepath.Join(folder, "go.sum"), readFile(t, filepath.Join(root, "go.sum")))
-	writeFile(t, filepath.Join(folder, "main.go"), readFile(t, main))
+	for _, file := range files {
+		writeFile(t, filepath.Join(folder, filepath.Base(file)), readFile(t, file))
+	}
+	return folder
+}
+
+// buildOwn builds a main as the only file of a module of its own, and returns the program.
+func buildOwn(t *testing.T, main string) string {
+	t.Helper()
+	folder := ownModule(t, main)
 	program := filepath.Join(folder, "my-picker")
 	build := exec.Command("go", "build", "-mod=mod", "-o", program, ".")
 	build.Dir, build.Env = folder, append(os.Environ(), "GOWORK=off")

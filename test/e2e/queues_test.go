@@ -1,0 +1,55 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+const stacksText = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+featureGates: [flowControl]
+plugins:
+- {type: concurrency-detector, parameters: {maxConcurrency: 1}}
+- {type: example.com/stacks}
+- {type: example.com/as-queued}
+- {type: example.com/cheap, parameters: {fairnessID: cheap}}
+- {type: random-picker}
+flowControl:
+  saturationDetector: {pluginRef: concurrency-detector}
+  maxRequests: 3
+  defaultRequestTTL: 60s
+  defaultPriorityBand:
+    orderingPolicyRef: example.com/as-queued
+    queueRef: example.com/stacks
+    displacementPolicyRef: example.com/cheap
+`
+
+// TestEnvoyQueuesAndDisplacesByAnotherModule: what waits stands in queues of another module, and makes way by a policy
+// of it. The module's own test holds the queues against what they say that they can do.
+func TestEnvoyQueuesAndDisplacesByAnotherModule(t *testing.T) {
+	const id = "x-llm-d-inference-fairness-id"
+	g := gatedOwn(t, "testdata/queues/main.go", stacksText)
+	g.sends("room")
+	g.holds(1, 1)
+	g.sends("displaced", id, "cheap")
+	g.waits(1)
+	g.sends("oldest", id, "good")
+	g.waits(2)
+	g.sends("newer", id, "good")
+	g.waits(3)
+	g.sends("newest", id, "good")
+	g.got("displaced", 429, "evicted-queue-pressure")
+	for i, prompt := range []string{"room", "newest", "newer", "oldest"} {
+		g.holds(1, i+1)
+		g.server.release(1)
+		g.got(prompt, 200, "")
+	}
+
+	test := exec.CommandContext(t.Context(), "go", "test", "-mod=mod", ".")
+	test.Dir = ownModule(t, "testdata/queues/main.go", "testdata/queues/main_test.go")
+	test.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := test.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
