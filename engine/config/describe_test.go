@@ -74,7 +74,8 @@ func pluginsPage() []byte {
 	var b bytes.Buffer
 	b.WriteString("# Plugins\n\n" + wrap("", "Every plugin type that a configuration may name, with its parameters "+
 		"and "+
-		"their defaults. `signalbox plugins TYPE` prints the same. `differences.md` lists the types of the reference "+
+		"their defaults. `signalbox plugins TYPE` prints the same. Another module can add types: see "+
+		"`write-a-plugin.md`. `differences.md` lists the types of the reference "+
 		"that are refused.") + "\n\n" + wrap("", "What a plugin takes for each candidate is the shortest of many "+
 		"rounds of `BenchmarkCosts` in `engine/config`: "+CostsMeasured+". Each tells these candidates apart. The prompt "+
 		"has 1 KB, and 16 KB for the `approx-prefix-cache-producer`. What all plugins of a profile share, such as "+

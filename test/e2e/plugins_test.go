@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -161,6 +162,77 @@ func (s *stack) servedAt(t *testing.T, prompt string) int {
 	return slices.IndexFunc(s.servers, func(server string) bool {
 		return served(server) != before[slices.Index(s.servers, server)]
 	})
+}
+
+// namedBlock are blocks of a page that have the name of a file: language, name, text.
+var namedBlock = regexp.MustCompile("(?ms)^```[a-z]+ ([^\n ]+)\n(.*?)^```$")
+
+// familiesText names every type of deploy/docs/write-a-plugin.md.
+const familiesText = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+featureGates: [flowControl]
+plugins:
+- {type: example.com/labelled}
+- {type: example.com/not-full}
+- {type: example.com/last}
+- {type: example.com/first}
+- {type: example.com/long-prompts}
+- {type: example.com/count-full}
+- {type: example.com/awake}
+- {type: example.com/no-books}
+- {type: example.com/cost}
+- {type: example.com/followed}
+- {type: example.com/shortest}
+- {type: example.com/rarest}
+- {type: example.com/oldest}
+- {type: example.com/lists}
+- {type: example.com/half}
+- {type: example.com/newcomers}
+- {type: example.com/lines}
+- {type: fcfs-ordering-policy}
+- {type: endpoint-attribute-scorer, parameters: {attributeKey: example.com/cost}}
+- {type: metrics-data-source}
+- {type: core-metrics-extractor}
+schedulingProfiles:
+- name: default
+  plugins:
+  - {pluginRef: example.com/not-full}
+  - {pluginRef: example.com/labelled}
+  - {pluginRef: endpoint-attribute-scorer}
+  - {pluginRef: example.com/last}
+flowControl:
+  enableEviction: true
+  usageLimitPolicyPluginRef: example.com/half
+  defaultPriorityBand: {orderingPolicyRef: fcfs-ordering-policy, queueRef: example.com/lists}
+  priorityBands:
+  - {priority: -1, orderingPolicyRef: example.com/shortest, fairnessPolicyRef: example.com/rarest,
+     displacementPolicyRef: example.com/oldest}
+objectives: [{name: batch, priority: -1}]
+dataLayer:
+  sources:
+  - pluginRef: metrics-data-source
+    extractors: [{pluginRef: core-metrics-extractor}, {pluginRef: example.com/lines}]
+`
+
+// TestPageOfPluginsBuilds builds the module of deploy/docs/write-a-plugin.md as it stands, and has it check a file that
+// names all of its types, and run its test.
+func TestPageOfPluginsBuilds(t *testing.T) {
+	folder := ownModule(t)
+	for _, block := range namedBlock.FindAllStringSubmatch(readFile(t, "../../deploy/docs/write-a-plugin.md"), -1) {
+		writeFile(t, filepath.Join(folder, block[1]), block[2])
+	}
+	writeFile(t, filepath.Join(folder, "families.yaml"), familiesText)
+	for _, line := range []string{
+		"go vet -mod=mod .", "go build -mod=mod -o my-picker .", "go test -mod=mod .", "./my-picker config check config.yaml",
+		"./my-picker config check families.yaml", "./my-picker plugins example.com/labelled",
+	} {
+		args := strings.Fields(line)
+		run := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		run.Dir, run.Env = folder, append(os.Environ(), "GOWORK=off")
+		if out, err := run.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+	}
 }
 
 // TestReadmeHasTheMainOfAnotherModule holds the code that README shows against the code that is built here.
