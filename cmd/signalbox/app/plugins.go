@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -12,20 +13,32 @@ import (
 )
 
 func newPlugins(types *config.Catalogue) *cobra.Command {
-	return &cobra.Command{
-		Use:               "plugins [TYPE]",
-		Short:             "List the plugins that a configuration may name, or document one",
-		Example:           "  signalbox plugins\n  signalbox plugins prefix-cache-scorer",
+	family := ""
+	c := &cobra.Command{
+		Use:   "plugins [TYPE]",
+		Short: "List the plugins that a configuration may name, document one, or begin a new one",
+		Example: "  signalbox plugins\n  signalbox plugins prefix-cache-scorer\n" +
+			"  signalbox plugins --new scorer example.com/cheapest",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completePlugins(types),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			switch {
+			case family != "" && len(args) == 0:
+				return errors.New("--new needs the name of the type, such as example.com/cheapest")
+			case family != "":
+				return writeModule(cmd.OutOrStdout(), family, args[0])
+			case len(args) == 0:
 				listPlugins(cmd.OutOrStdout(), types)
 				return nil
 			}
 			return showPlugin(cmd.OutOrStdout(), types, args[0])
 		},
 	}
+	families := pluginFamilies()
+	c.Flags().StringVar(&family, "new", "", "write a module with a plugin of this family, of the name TYPE, to a "+
+		"folder: "+strings.Join(families, ", "))
+	_ = c.RegisterFlagCompletionFunc("new", cobra.FixedCompletions(families, cobra.ShellCompDirectiveNoFileComp))
+	return c
 }
 
 func listPlugins(w io.Writer, types *config.Catalogue) {
