@@ -32,6 +32,10 @@ type WaitRequested struct {
 	TTFT     time.Duration // within which the client wants the first token, from Arrived on; 0 = it did not say
 	Cycle    Sink[CycleMsg]
 
+	Model     string       // that is to serve
+	Objective string       // the name that the client gives; "" = none
+	Headers   List[Header] // those that policies read and that the request has
+
 	// Prefix is the prompt, if the policy of the request's band goes by what endpoints hold of it.
 	Prefix     Prefix
 	Saturation Saturation

@@ -145,6 +145,7 @@ func (a *Capacity) onWaitRequested(m messages.WaitRequested) {
 		Wait:   flow.Wait{Arrived: m.Arrived, Deadline: m.Deadline, TTFT: m.TTFT},
 		Work:   flow.Work{Bytes: m.Bytes, Prompt: m.Prompt, Output: m.Output},
 		Prefix: blockindex.Prompt{Model: m.Prefix.Model, Salt: m.Prefix.Salt, Blocks: m.Prefix.Blocks},
+		Asked:  flow.Asked{Model: m.Model, Objective: m.Objective, Headers: m.Headers},
 	}
 	ahead := int(a.queues.Total().Requests)
 	displaced, ok := a.queues.Push(e)

@@ -138,7 +138,7 @@ func (s *scene) arrive() {
 func (s *scene) asks() messages.WaitRequested {
 	return messages.WaitRequested{
 		Request: 7, Flow: line, Bytes: 100, Prompt: 12, Arrived: s.began, Deadline: s.began.Add(queueLimit),
-		Cycle: s.cycle,
+		Cycle: s.cycle, Model: "m",
 	}
 }
 

@@ -3,6 +3,7 @@ package cycle
 import (
 	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/signalbox-epp/signalbox/engine/endpoints"
@@ -41,6 +42,7 @@ func (c *Cycle) beginWait(ctx runtime.Context[messages.CycleMsg], m *messages.Re
 		c.wait.turn, c.wait.without = c.queueing.Patience(m.Flow.Priority, m.Patience)
 		ask.TTFT = m.Request.TTFT
 		ask.Output = c.req.OutputTokens
+		ask.Model, ask.Objective, ask.Headers = c.req.Model, c.req.Objective, c.headersFor(c.queueing.Headers)
 		if c.queueing.Local(m.Flow.Priority) {
 			ask.Prefix = messages.Prefix{Model: c.req.Model, Salt: c.req.Salt, Blocks: c.req.Blocks}
 		}
@@ -51,6 +53,20 @@ func (c *Cycle) beginWait(ctx runtime.Context[messages.CycleMsg], m *messages.Re
 	c.wait.metered = c.wait.gated && c.queueing.Metered(m.Flow.Priority)
 	ask.Deadline = ask.Arrived.Add(c.mayWait())
 	c.wait.asked = ask
+}
+
+// headersFor returns those of some headers that the request has.
+func (c *Cycle) headersFor(names []string) (all messages.List[messages.Header]) {
+	if len(names) == 0 || c.req.Headers.Len() == 0 {
+		return all
+	}
+	var list []messages.Header
+	for i, name := range c.plan.Layout().Headers() {
+		if value := c.req.Headers.At(i); value.Given && slices.Contains(names, name) {
+			list = append(list, messages.Header{Name: name, Value: value.Text})
+		}
+	}
+	return messages.TakeList(list)
 }
 
 // joinLine asks capacity for a place in the line.

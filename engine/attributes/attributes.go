@@ -209,10 +209,16 @@ type NamesSlot struct{ after int }
 func (s NamesSlot) Index() int { return s.after - 1 }
 
 // HeaderSlot is the slot of a header of the request that a plugin reads. The zero HeaderSlot is of none.
-type HeaderSlot struct{ after int }
+type HeaderSlot struct {
+	after int
+	name  string
+}
 
 // Index returns the slot's index among the headers; -1 = none.
 func (s HeaderSlot) Index() int { return s.after - 1 }
+
+// Name returns the name of the header, in lower case, or of the cookie as Layout.Headers has it; "" = none.
+func (s HeaderSlot) Name() string { return s.name }
 
 // Extractor is a plugin that takes numbers from what a source answers: a metrics page, or a document. A source of
 // dataLayer.sources names it among its extractors.
@@ -294,12 +300,36 @@ func (b *Binding) DetectorReader(name string) *Reader {
 	return &Reader{binding: b, name: name, sent: true}
 }
 
+// PolicyReader is Reader for a policy of flow control. It is asked about no endpoint, so of what can be declared it may
+// read headers alone, and these only if it is asked about requests that wait.
+func (b *Binding) PolicyReader(name string, ofRequests bool) *Reader {
+	return &Reader{binding: b, name: name, policy: true, headless: !ofRequests}
+}
+
 // Reader is where a plugin declares what it reads.
 type Reader struct {
 	binding *Binding
 	name    string
 	slots   []Slot
-	sent    bool // of the load it reads what was sent
+	headers []string
+	sent    bool     // of the load it reads what was sent
+	barred  []string // what it has declared in vain
+
+	policy, headless bool // it may read headers alone, or not even these
+}
+
+// Barred returns what the plugin has declared that it may not read.
+func (r *Reader) Barred() []string { return r.barred }
+
+// Headers returns the names of the headers that the plugin has declared so far, as Layout.Headers has them.
+func (r *Reader) Headers() []string { return r.headers }
+
+// bars reports whether the plugin may not read anything of a kind, and notes what it wants to.
+func (r *Reader) bars(kind bool, what string) bool {
+	if kind {
+		r.barred = append(r.barred, what)
+	}
+	return kind
 }
 
 // Name returns the name of the plugin instance that declares.
@@ -308,6 +338,8 @@ func (r *Reader) Name() string { return r.name }
 // Number declares that the plugin reads a number. producer is the instance that emits it; "" = the only one that does.
 func (r *Reader) Number(name, producer string) NumberSlot {
 	switch {
+	case r.bars(r.policy, name):
+		return NumberSlot{}
 	case !r.sent:
 	case name == InflightRequests.Name:
 		name = SentRequests.Name
@@ -320,11 +352,17 @@ func (r *Reader) Number(name, producer string) NumberSlot {
 // Named is Number for a name that stands in a file: if the file has an attribute of its own with the name of one that
 // is built in, its own is read, and by Number the other.
 func (r *Reader) Named(name, producer string) NumberSlot {
+	if r.bars(r.policy, name) {
+		return NumberSlot{}
+	}
 	return NumberSlot{r.ask(Number, name, producer, true) + 1}
 }
 
 // Names declares that the plugin reads names. producer is the instance that emits them; "" = the only one that does.
 func (r *Reader) Names(name, producer string) NamesSlot {
+	if r.bars(r.policy, name) {
+		return NamesSlot{}
+	}
 	return NamesSlot{r.ask(Names, name, producer, false) + 1}
 }
 
@@ -334,13 +372,17 @@ func (r *Reader) Header(name string) HeaderSlot {
 }
 
 func (r *Reader) header(name string) HeaderSlot {
+	if r.bars(r.headless, name) {
+		return HeaderSlot{}
+	}
 	list := &r.binding.headers
 	at := slices.IndexFunc(*list, func(a asked) bool { return a.name == name })
 	if at < 0 {
 		at = len(*list)
 		*list = append(*list, asked{name: name, reader: r.name})
 	}
-	return HeaderSlot{at + 1}
+	r.headers = append(r.headers, name)
+	return HeaderSlot{at + 1, name}
 }
 
 // cookie begins the name of a header slot that has one cookie, for no header's name has an equals sign.
@@ -357,6 +399,9 @@ func Cookie(header string) (name string, ok bool) { return strings.CutPrefix(hea
 
 // Private declares a slot for a value of each request that only the plugin uses. It returns the slot's index.
 func (r *Reader) Private() int {
+	if r.bars(r.policy, "a private slot") {
+		return -1
+	}
 	r.binding.private++
 	return r.binding.private - 1
 }

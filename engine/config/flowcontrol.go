@@ -170,7 +170,7 @@ func (l *loader) flowControl(doc *document) {
 		limits)
 	if l.gated {
 		l.from.gate.queueing, l.config.Queueing = q, q.settings(s)
-		l.config.Queueing.Priorities = l.priorities(q)
+		l.config.Queueing.Priorities, l.config.Queueing.Headers = l.priorities(q), l.from.gate.headers
 		l.evictions(s)
 		if l.config.Queueing.ReadsSaturation() {
 			l.config.Plan.TellSaturation()

@@ -2,12 +2,14 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/ceilings"
 	"github.com/signalbox-epp/signalbox/engine/displacements"
 	"github.com/signalbox-epp/signalbox/engine/evictions"
@@ -16,6 +18,7 @@ import (
 	"github.com/signalbox-epp/signalbox/engine/orderings"
 	"github.com/signalbox-epp/signalbox/engine/queues"
 	"github.com/signalbox-epp/signalbox/engine/reclaim"
+	"github.com/signalbox-epp/signalbox/engine/schedule"
 	"github.com/signalbox-epp/signalbox/messages"
 )
 
@@ -392,6 +395,72 @@ func TestLoadQueuesAndDisplacementsOfOtherModules(t *testing.T) {
 		if _, err := Load([]byte(plugins+of), settings); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", of, err, want)
 		}
+	}
+}
+
+// asks is an ordering that declares what it reads.
+type asks struct {
+	whichever
+
+	declare func(*attributes.Reader)
+}
+
+func (a *asks) Declare(r *attributes.Reader) { a.declare(r) }
+
+// A policy may declare headers of requests, and nothing else.
+func TestPoliciesDeclareHeadersAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		declare func(*attributes.Reader)
+		headers []string
+		want    string
+	}{
+		"headers":     {func(r *attributes.Reader) { r.Header("X-A"); r.Header("x-b") }, []string{"x-a", "x-b"}, ""},
+		"a number":    {func(r *attributes.Reader) { r.Number("queued-requests", "") }, nil, "queued-requests"},
+		"by its name": {func(r *attributes.Reader) { r.Named("example.com/x", "") }, nil, "example.com/x"},
+		"names":       {func(r *attributes.Reader) { r.Names("active-loras", "") }, nil, "active-loras"},
+		"a slot":      {func(r *attributes.Reader) { schedule.NewPrivate[int](r) }, nil, "a private slot"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			catalogue, err := NewCatalogue(PluginType{Type: "example.com/asks", New: func() any {
+				return &asks{declare: c.declare}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			settings := three
+			settings.Catalogue = catalogue
+			got, err := Load([]byte(gateOn+"plugins:\n- {type: example.com/asks}\n"+
+				"flowControl: {defaultPriorityBand: {orderingPolicyRef: example.com/asks}}\n"), settings)
+			if c.want == "" {
+				if err != nil || !slices.Equal(got.Queueing.Headers, c.headers) {
+					t.Errorf("%v, headers %q, want %q", err, got.Queueing.Headers, c.headers)
+				}
+				return
+			}
+			want := "line 5: plugins[0].type: example.com/asks declares " + c.want + ", and ordering policies may " +
+				"declare headers of requests alone, for they are asked about requests that wait, and no server"
+			if err == nil || err.Error() != want {
+				t.Errorf("got %v, want %s", err, want)
+			}
+		})
+	}
+}
+
+// limits is a usage limit that declares a header.
+type limits struct{ none }
+
+func (*limits) Declare(r *attributes.Reader) { r.Header("x-a") }
+
+// A policy that is asked about no request may declare nothing.
+func TestPoliciesOfNoRequestDeclareNothing(t *testing.T) {
+	settings := three
+	settings.Catalogue, _ = NewCatalogue(PluginType{Type: "example.com/limits", New: func() any { return new(limits) }})
+	_, err := Load([]byte(gateOn+"plugins:\n- {type: example.com/limits}\n"+
+		"flowControl: {usageLimitPolicyPluginRef: example.com/limits}\n"), settings)
+	want := "line 5: plugins[0].type: example.com/limits declares x-a, and usage limit policies may declare nothing, " +
+		"for they are asked about no request that waits"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 

@@ -50,6 +50,7 @@ type origins struct {
 type gateOrigins struct {
 	detector *instance // nil = none decides
 	queueing *queueing // nil = requests do not wait for room
+	headers  []string  // of requests that policies read
 }
 
 // metricsPage is an entry of dataLayer.sources that is a metrics page, or a JSON document.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/clip"
+	"github.com/signalbox-epp/signalbox/engine/flow"
 	"github.com/signalbox-epp/signalbox/engine/points"
 	"github.com/signalbox-epp/signalbox/engine/schedule"
 )
@@ -311,8 +312,36 @@ func (l *loader) declare(x *instance) []attributes.Slot {
 		}
 		plugin.Declare(r)
 		x.declared, x.reads = true, r.Slots()
+		if decidesWaits(x) {
+			l.from.gate.headers = append(l.from.gate.headers, r.Headers()...)
+		}
 	}
 	return x.reads
+}
+
+// declareWaits has the policies of flow control that the file lists declare what they read: headers, if they are asked
+// about requests that wait, and else nothing.
+func (l *loader) declareWaits() {
+	for _, x := range l.instances {
+		plugin, ok := x.plugin.(schedule.Reader)
+		if !ok || x.declared || !decidesWaits(x) {
+			continue
+		}
+		may := "may declare headers of requests alone, for they are asked about requests that wait, and no server"
+		ofRequests := true
+		switch x.plugin.(type) {
+		case flow.Ordering, flow.Fairness, flow.Displacement, flow.QueueType:
+		default:
+			may, ofRequests = "may declare nothing, for they are asked about no request that waits", false
+		}
+		r := l.binding.PolicyReader(x.name, ofRequests)
+		plugin.Declare(r)
+		x.declared = true
+		for _, what := range r.Barred() {
+			l.Fail(x.path+".type", "%s declares %s, and %s %s", x.name, clip.Value(what), familyOf(x.plugin), may)
+		}
+		l.from.gate.headers = append(l.from.gate.headers, r.Headers()...)
+	}
 }
 
 // bind binds what the plugins of the profiles read to what is emitted.
@@ -344,6 +373,7 @@ func (l *loader) bind() *attributes.Layout {
 	if len(l.index.sizes) > 0 { // what servers hold is left out of tokens in flight, though no plugin reads it
 		l.binding.Reader(prefixProducer).Number(attributes.PrefixBlocks.Name, "")
 	}
+	l.declareWaits()
 	layout, faults := l.binding.Layout()
 	for _, f := range faults {
 		if !l.config.Metrics.Enabled && f.Absent != "" {

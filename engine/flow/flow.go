@@ -12,6 +12,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/signalbox-epp/signalbox/engine/attributes"
 	"github.com/signalbox-epp/signalbox/engine/blockindex"
 	"github.com/signalbox-epp/signalbox/messages"
 )
@@ -27,9 +28,28 @@ type Entry struct {
 	Wait
 	Work
 	Prefix blockindex.Prompt // its prompt, for what endpoints hold of it; without blocks = that does not matter
+	Asked
 	Order
 	Handle
 	seat
+}
+
+// Asked is what a request asks for, beside its sizes.
+type Asked struct {
+	Model     string // that is to serve, such as a LoRA adapter; "" = none is named
+	Objective string // the name that the client gives; "" = none
+	Headers   messages.List[messages.Header]
+}
+
+// Header returns the value of a header that a policy has declared, cut to 128 bytes; false = the request does not have
+// it, or it came before the policy was in force.
+func (a *Asked) Header(of attributes.HeaderSlot) (string, bool) {
+	for _, h := range a.Headers.All() {
+		if h.Name == of.Name() {
+			return h.Value, true
+		}
+	}
+	return "", false
 }
 
 // Wait says how long a request waits.

@@ -77,6 +77,7 @@ type Settings struct {
 	LimitedBy  string           // type of UsageLimit; "" = none
 	UsageLimit UsageLimit       // nil = endpoints may be full with requests of any priority
 	Priorities []int            // that requests of the configuration may have; none = any
+	Headers    []string         // of requests that policies read, as attributes.Layout has them
 	Flows      int              // that a band tells apart; others share one, as ids says
 	Without    time.Duration    // how long a request waits at most while there is no endpoint; 0 as for TTL
 	Evictions  []reclaim.Policy // that say which running requests are ended for waiting ones; nil = none is

@@ -224,7 +224,8 @@ func TestPageOfPluginsBuilds(t *testing.T) {
 	writeFile(t, filepath.Join(folder, "families.yaml"), familiesText)
 	for _, line := range []string{
 		"go vet -mod=mod .", "go build -mod=mod -o my-picker .", "go test -mod=mod .",
-		"./my-picker config check config.yaml", "./my-picker config check families.yaml", "./my-picker plugins example.com/labelled",
+		"./my-picker config check config.yaml", "./my-picker config check families.yaml",
+		"./my-picker plugins example.com/labelled",
 	} {
 		args := strings.Fields(line)
 		run := exec.CommandContext(t.Context(), args[0], args[1:]...)

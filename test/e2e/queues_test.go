@@ -53,3 +53,43 @@ func TestEnvoyQueuesAndDisplacesByAnotherModule(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+const policiesText = `apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+featureGates: [flowControl]
+plugins:
+- {type: concurrency-detector, parameters: {maxConcurrency: 1}}
+- {type: example.com/by-deadline}
+- {type: example.com/adapter-first, parameters: {model: adapter-x}}
+- {type: random-picker}
+flowControl:
+  saturationDetector: {pluginRef: concurrency-detector}
+  defaultRequestTTL: 60s
+  defaultPriorityBand: {orderingPolicyRef: example.com/by-deadline}
+  priorityBands: [{priority: 5, orderingPolicyRef: example.com/adapter-first}]
+objectives: [{name: adapters, priority: 5}]
+`
+
+// TestEnvoyOrdersByWhatRequestsAskFor: an ordering of another module goes by a header that it has declared, another one
+// by the model.
+func TestEnvoyOrdersByWhatRequestsAskFor(t *testing.T) {
+	const deadline, objective = "x-deadline", "x-llm-d-inference-objective"
+	g := gatedOwn(t, "testdata/policies/main.go", policiesText)
+	g.sends("room")
+	g.holds(1, 1)
+	g.sends("whenever")
+	g.waits(1)
+	g.sends("late", deadline, "900")
+	g.waits(2)
+	g.sends("soon", deadline, "100")
+	g.waits(3)
+	g.sends("base", objective, "adapters")
+	g.waits(4)
+	g.sendsBody("adapter", chatBody("adapter-x", "adapter", 2, false), objective, "adapters")
+	g.waits(5)
+	for i, prompt := range []string{"room", "adapter", "base", "soon", "late", "whenever"} {
+		g.holds(1, i+1)
+		g.server.release(1)
+		g.got(prompt, 200, "")
+	}
+}
