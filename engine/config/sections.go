@@ -261,7 +261,7 @@ func (l *loader) parsers(doc *document) {
 var trustHeaders = []string{
 	"x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id",
 	"x-llm-d-inference-objective", "x-gateway-inference-objective",
-	"x-llm-d-inference-ttl", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms",
+	"x-llm-d-inference-ttl", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms",
 }
 
 // trust sets who may set them, and those that agent-identity reads.
