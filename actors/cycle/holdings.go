@@ -10,15 +10,14 @@ import (
 // holdings are what other owners keep for the request. Each is taken at most once at a time and given back once, at the
 // latest by Stopped.
 type holdings struct {
-	wait     bool // in the line of capacity, or a turn there: once WaitRequested was taken, until WaitEnded
-	entry    bool // in the book, with an open account: from RequestArrived until the record is whole, or forgotten
-	prompt   bool // blocks in the prefix index: once PromptPlaced was taken, until PromptEnded
-	offered  bool // capacity may have it end for others: from ServingStarted until ServingEnded
-	hold     hold // at the endpoint that it waits for
-	load     bool // pick is part of the load of the endpoint that served names, which is not nil
-	pick     endpoints.Pick
-	computed int     // tokens of the prompt that pick had to compute when it became load
-	stages   []stage // load at what works before the endpoint that serves: from the pick until the first token
+	wait    bool // in the line of capacity, or a turn there: once WaitRequested was taken, until WaitEnded
+	entry   bool // in the book, with an open account: from RequestArrived until the record is whole, or forgotten
+	prompt  bool // blocks in the prefix index: once PromptPlaced was taken, until PromptEnded
+	offered bool // capacity may have it end for others: from ServingStarted until ServingEnded
+	hold    hold // at the endpoint that it waits for
+	load    bool // pick is part of the load of the endpoint that served names, which is not nil
+	pick    endpoints.Pick
+	stages  []stage // load at what works before the endpoint that serves: from the pick until the first token
 }
 
 // hold is what the request counts at the endpoint for whose room it waits; without an endpoint, nothing.
@@ -93,9 +92,6 @@ func (c *Cycle) begin(ctx runtime.Context[messages.CycleMsg]) {
 // loaded notes that the request is part of the load of an endpoint, or is not any more.
 func (c *Cycle) loaded(now bool) {
 	c.held.load = now
-	if now {
-		c.held.computed = c.held.pick.Prompt
-	}
 	switch {
 	case !c.wait.gated:
 	case now:

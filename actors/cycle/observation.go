@@ -246,8 +246,13 @@ func (c *Cycle) reportLeave() {
 	})
 }
 
+// prompt returns how long the prompt is. What another endpoint than the chosen one holds of it is not known.
 func (c *Cycle) prompt() messages.Prompt {
-	return messages.Prompt{Tokens: c.rec.PromptTokens, Computed: c.held.computed}
+	p := messages.Prompt{Tokens: c.req.PromptTokens, Computed: c.req.PromptTokens}
+	if c.served == c.chosen {
+		p.Computed = max(p.Tokens-max(int(c.service.cached), 0), 0)
+	}
+	return p
 }
 
 // abandonProbes gives the probes that the request has back without a result. A good answer that comes later still shows
@@ -292,7 +297,7 @@ func (c *Cycle) timeFirstToken(took time.Duration) {
 	c.service.due = false
 	c.deps.Window.Tell(messages.FirstTokenTimed{
 		Endpoint: c.chosen.ID, Picked: c.picked, Took: took,
-		Prompt: max(c.req.PromptTokens-max(int(c.service.cached), 0), 0),
+		Prompt: c.prompt().Computed,
 		Ahead:  int(c.service.ahead),
 		Before: int(c.service.before),
 	})

@@ -12,13 +12,13 @@ import (
 // picking is when a scene picks: its clock begins there.
 var picking = time.Unix(1_800_000_000, 0)
 
-// all12 is the prompt of asked, of which no endpoint holds anything.
-var all12 = messages.Prompt{Tokens: 12, Computed: 12}
+// askedPrompt is the prompt of asked, of which no endpoint holds anything.
+var askedPrompt = messages.Prompt{Tokens: 12, Computed: 12}
 
 func seen(e messages.EndpointID, what messages.FailureKind) messages.FailureReported {
 	m := messages.FailureReported{Endpoint: e, Kind: what, Pick: messages.Pick{At: picking}}
 	if what == messages.ClientsLeft {
-		m.Prompt = all12
+		m.Prompt = askedPrompt
 	}
 	return m
 }
@@ -193,7 +193,7 @@ func TestClientsThatLeaveAreToldOf(t *testing.T) {
 	}{
 		"it left": {flow: "tenant", then: []messages.CycleMsg{headers, messages.StreamGone{}},
 			want: []messages.OutlierMsg{messages.FailureReported{Endpoint: first, Kind: messages.ClientsLeft,
-				Pick: messages.Pick{At: picking}, Client: "tenant", Prompt: all12}}},
+				Pick: messages.Pick{At: picking}, Client: "tenant", Prompt: askedPrompt}}},
 		"it has no name": {flow: messages.DefaultFairness, then: []messages.CycleMsg{headers, messages.StreamGone{}},
 			want: []messages.OutlierMsg{seen(first, messages.ClientsLeft)}},
 		"its answer is not streamed": {plain: true, then: []messages.CycleMsg{headers, messages.StreamGone{}}},
