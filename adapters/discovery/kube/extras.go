@@ -76,8 +76,6 @@ type extrasTelling struct {
 const (
 	// extrasPatience is how long readiness waits for objectives and rewrites whose lists fail.
 	extrasPatience = 10 * time.Second
-	// tellAgain is how soon what was not taken is told again.
-	tellAgain = time.Second
 )
 
 // TellExtras has objectives and rewrites told to a function, whenever they change, and again until it reports that it
@@ -103,36 +101,14 @@ func (d *Discovery) followExtras(ctx context.Context) {
 			d.followExtra(ctx, view)
 		}
 	}
-	t := &extrasTeller{next: d.extras.next}
-	d.beside(ctx, "telling objectives and rewrites", func(ctx context.Context) { d.tellNext(ctx, t) })
-}
-
-// extrasTeller is what is told, and outlives a panic of whom it is told.
-type extrasTeller struct {
-	next   <-chan extrasTelling
-	newest extrasTelling
-	due    bool // newest is not taken yet
-}
-
-// tellNext tells what comes. What was not taken is told again, unless something else has come.
-func (d *Discovery) tellNext(ctx context.Context, t *extrasTeller) {
-	for {
-		var again <-chan time.Time
-		if t.due {
-			again = time.After(tellAgain)
-		}
-		select {
-		case t.newest = <-t.next:
-		case <-again:
-		case <-ctx.Done():
-			return
-		}
-		t.due = true
-		t.due = !d.cfg.extras(t.newest.Extras)
-		if t.newest.whole {
+	t := &repeater[extrasTelling]{next: d.extras.next, take: func(newest extrasTelling) (taken bool) {
+		taken = d.cfg.extras(newest.Extras)
+		if newest.whole {
 			d.extrasTold.Store(true)
 		}
-	}
+		return taken
+	}}
+	d.beside(ctx, "telling objectives and rewrites", t.run)
 }
 
 func (d *Discovery) followExtra(ctx context.Context, view *extraView) {

@@ -268,36 +268,12 @@ func (d *Discovery) followKind(ctx context.Context, k Kind) {
 		if before != nil {
 			<-before // a kind that was dropped and is asked for again is told one at a time still
 		}
-		t := &objectTeller{next: view.next}
-		tell := func(ctx context.Context) { d.tellKind(ctx, k, t) }
-		supervise.KeepRunning(ctx, "telling "+r.String(), tell, d.panicked)
+		t := &repeater[telling]{next: view.next, take: func(newest telling) (taken bool) {
+			d.cfg.objects(k, newest.document, newest.err)
+			return true
+		}}
+		supervise.KeepRunning(ctx, "telling "+r.String(), t.run, d.panicked)
 	})
-}
-
-// objectTeller is what is told of a kind, and outlives a panic of whom it is told.
-type objectTeller struct {
-	next   <-chan telling
-	newest telling
-	due    bool // newest is not taken yet
-}
-
-// tellKind tells what comes of a kind. What was not taken is told again, unless something else has come.
-func (d *Discovery) tellKind(ctx context.Context, k Kind, t *objectTeller) {
-	for {
-		var again <-chan time.Time
-		if t.due {
-			again = time.After(tellAgain)
-		}
-		select {
-		case t.newest = <-t.next:
-		case <-again:
-		case <-ctx.Done():
-			return
-		}
-		t.due = true
-		d.cfg.objects(k, t.newest.document, t.newest.err)
-		t.due = false
-	}
 }
 
 // find tells the resource of a kind, once there is one.
