@@ -44,7 +44,7 @@ func NewResponseScanner(api messages.API, contentType string) *ResponseScanner {
 		r.other = !events
 		r.is(bodyerror.Events, events)
 	}
-	r.usage.meta, r.usage.begun = api == messages.GenerateAPI, api == messages.MessagesAPI
+	r.usage.meta, r.usage.outputAtEnd = api == messages.GenerateAPI, api == messages.MessagesAPI
 	r.events.begun = r.events.begun || r.other
 	return r
 }

@@ -26,10 +26,10 @@ var usageLetters, metaLetters = []byte(`ge"`), []byte(`fo"`)
 // may be cut anywhere. The zero UsageScanner is ready; it keeps some 300 bytes, and allocates only for what is no
 // number. Not for concurrent use.
 type UsageScanner struct {
-	lines lines
-	walk  walk
-	meta  bool // the objects have the name of SGLang
-	begun bool // an object within another one begins the stream, and its output is not that of the answer
+	lines       lines
+	walk        walk
+	meta        bool // the objects have the name of SGLang
+	outputAtEnd bool // an object within another one begins a stream, and does not know its output
 
 	state   usageState
 	matched int  // bytes of the key seen while searching
@@ -70,6 +70,13 @@ type figure struct {
 	garbled bool // it is there, and cannot be read
 }
 
+// renew replaces the figure by a newer one, unless that is missing, or cannot be read and this one is known.
+func (f *figure) renew(newer figure) {
+	if newer.known || newer.garbled && !f.known {
+		*f = newer
+	}
+}
+
 // figures are those of one object. Of the prompt Anthropic names three parts.
 type figures struct {
 	prompt, output        figure
@@ -96,13 +103,9 @@ func (t *tally) add(f *figures) {
 	if f.output.known {
 		t.Source, t.OutputTokens = messages.UsageReported, max(t.OutputTokens, f.output.tokens)
 	}
-	for _, part := range []struct{ to, is *figure }{
-		{&t.prompt, &f.prompt}, {&t.cacheRead, &f.cacheRead}, {&t.cacheWrite, &f.cacheWrite},
-	} {
-		if part.is.known || part.is.garbled && !part.to.known {
-			*part.to = *part.is
-		}
-	}
+	t.prompt.renew(f.prompt)
+	t.cacheRead.renew(f.cacheRead)
+	t.cacheWrite.renew(f.cacheWrite)
 	partial := t.cacheRead.garbled || t.cacheWrite.garbled || f.parts && f.hidden
 	if t.prompt.known && !partial {
 		t.PromptKnown = true
@@ -144,7 +147,7 @@ func (u *UsageScanner) told() tally {
 	switch deep := u.walk.level - u.walk.depth; {
 	case deep > deepest:
 		return u.before
-	case deep == deepest && u.begun:
+	case deep == deepest && u.outputAtEnd:
 		told.Source, told.OutputTokens = u.before.Source, u.before.OutputTokens
 	}
 	return told
@@ -378,12 +381,12 @@ func (u *UsageScanner) stepDocument(c byte) {
 }
 
 func (u *UsageScanner) open(c byte) {
-	w := &u.walk
-	if c == '{' && w.in == inNone && w.named && u.keyIs(u.wanted()) {
+	w, quoted := &u.walk, u.wanted()
+	if c == '{' && w.in == inNone && w.named && u.keyIs(quoted[1:len(quoted)-1]) {
 		u.enter()
 		return
 	}
-	w.details = w.depth == w.in && w.named && (u.keyIs(`"prompt_tokens_details"`) || u.keyIs(`"input_tokens_details"`))
+	w.details = w.depth == w.in && w.named && (u.keyIs("prompt_tokens_details") || u.keyIs("input_tokens_details"))
 	if w.named && !w.details {
 		u.set(figure{garbled: true})
 	}
@@ -431,9 +434,9 @@ func (u *UsageScanner) stepString(c byte) {
 	w.keyLen = min(w.keyLen+1, len(w.key)+1)
 }
 
-// keyIs compares the last string with one in quotes.
-func (u *UsageScanner) keyIs(quoted string) bool {
-	w, s := &u.walk, quoted[1:len(quoted)-1]
+// keyIs reports whether the last string is this one.
+func (u *UsageScanner) keyIs(s string) bool {
+	w := &u.walk
 	return w.keyLen == len(s) && string(w.key[:w.keyLen]) == s
 }
 
@@ -448,7 +451,7 @@ func (u *UsageScanner) set(is figure) {
 // field returns the figure that the last key names; nil = it names none.
 func (u *UsageScanner) field() *figure {
 	w := &u.walk
-	if w.depth == w.in+1 && w.details && u.keyIs(`"cached_tokens"`) {
+	if w.depth == w.in+1 && w.details && u.keyIs("cached_tokens") {
 		return &u.object.cached
 	}
 	if w.depth != w.in {
