@@ -402,8 +402,7 @@ func (b *band) settings() flow.BandSettings {
 // names returns the types of the band's policies.
 func (b *band) names() messages.PolicyNames {
 	n := messages.PolicyNames{
-		Ordering: orderingTypes[0], Fairness: fairnessTypes[0], Queue: queueTypes[0],
-		Displacement: displacementTypes[0],
+		Ordering: orderingTypes[0], Fairness: fairnessTypes[0], Displacement: displacementTypes[0],
 	}
 	if b.ordering != nil {
 		n.Ordering = b.ordering.typ
@@ -414,11 +413,8 @@ func (b *band) names() messages.PolicyNames {
 	if b.displacement != nil {
 		n.Displacement = b.displacement.typ
 	}
-	if b.queue != nil {
-		n.Queue = b.queue.typ
-	} else if _, ok := b.policies().Queue.(*queues.MaxMinHeap); ok {
-		n.Queue = queueTypes[1]
-	}
+	p := b.policies()
+	n.Queue, _ = b.queueFor(&p)
 	return n
 }
 
@@ -426,7 +422,7 @@ func (b *band) names() messages.PolicyNames {
 func (b *band) policies() flow.Policies {
 	p := flow.Policies{
 		Ordering: construct(orderingTypes[0]).(flow.Ordering), Fairness: construct(fairnessTypes[0]).(flow.Fairness),
-		Queue: new(queues.ListQueue), Displacement: construct(displacementTypes[0]).(flow.Displacement),
+		Displacement: construct(displacementTypes[0]).(flow.Displacement),
 	}
 	if b.ordering != nil {
 		if ordering, ok := b.ordering.plugin.(flow.Ordering); ok {
@@ -443,18 +439,21 @@ func (b *band) policies() flow.Policies {
 			p.Displacement = of
 		}
 	}
-	for _, typ := range queueTypes {
-		if of := construct(typ).(flow.QueueType); b.queue == nil && of.Can().Has(p.Needs()) {
-			p.Queue = of
-			break
-		}
-	}
-	if b.queue != nil {
-		if of, ok := b.queue.plugin.(flow.QueueType); ok {
-			p.Queue = of
-		}
-	}
+	_, p.Queue = b.queueFor(&p)
 	return p
+}
+
+// queueFor returns the type of queues that the band names, or else the first one that can do what the policies need.
+func (b *band) queueFor(p *flow.Policies) (typ string, queue flow.QueueType) {
+	if b.queue != nil {
+		return b.queue.typ, b.queue.plugin.(flow.QueueType)
+	}
+	for _, typ := range queueTypes {
+		if queue := construct(typ).(flow.QueueType); queue.Can().Has(p.Needs()) {
+			return typ, queue
+		}
+	}
+	return queueTypes[0], new(queues.ListQueue)
 }
 
 func (l *loader) nonNegative(path string, q strictyaml.Quantity) {

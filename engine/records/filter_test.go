@@ -20,7 +20,7 @@ func TestMeets(t *testing.T) {
 		return messages.RecordFilter{Endpoints: messages.ListOf(e...)}
 	}
 	record := messages.Record{Model: "a", Status: 503, Reason: messages.ServerGone, Served: first}
-	at10 := messages.Record{ArrivedAt: time.Unix(4, 0), Ended: 6 * time.Second}
+	done := messages.Record{ArrivedAt: time.Unix(4, 0), Ended: 6 * time.Second}
 	since := func(second int64) messages.RecordFilter { return messages.RecordFilter{Ended: time.Unix(second, 0)} }
 	for name, c := range map[string]struct {
 		record messages.Record
@@ -45,8 +45,8 @@ func TestMeets(t *testing.T) {
 		"another reason": {record, messages.RecordFilter{Reasons: messages.ListOf(messages.TTLExpired)},
 			false},
 		"no reason":              {record, messages.RecordFilter{Reasons: messages.ListOf(messages.NoReason)}, false},
-		"ended before":           {at10, since(11), false},
-		"ended then":             {at10, since(10), true},
+		"ended before":           {done, since(11), false},
+		"ended then":             {done, since(10), true},
 		"runs":                   {messages.Record{ArrivedAt: time.Unix(20, 0), Running: true}, since(10), false},
 		"served":                 {record, at(second, first), true},
 		"served elsewhere":       {record, at(second), false},
