@@ -57,18 +57,8 @@ func callsOf(t *testing.T, path string) map[string][]string {
 // gatedOwn is a server behind Envoy and a program of another module, whose requests wait.
 func gatedOwn(t *testing.T, main, text string) *gated {
 	t.Helper()
-	program := buildOwn(t, main)
 	return gatedWith(t, text, nil, func(servers, flags []string) *stack {
-		s := &stack{servers: servers, picker: newPicker(t, "127.0.0.1", flags...)}
-		s.picker.binary = program
-		s.picker.setEndpoints(t, servers)
-		s.picker.startAgain(t)
-		s.picker.pooled(t, len(servers))
-		s.envoy = startEnvoy(t, overrideHost, s.picker.grpcPort, servers, share(t, 0))
-		s.envoy.asksPicker(t)
-		s.client = newClient(s.envoy.url)
-		t.Cleanup(s.client.close)
-		return s
+		return startOwn(t, main, servers, flags...)
 	})
 }
 

@@ -49,6 +49,21 @@ func buildOwn(t *testing.T, main string) string {
 	return program
 }
 
+// startOwn puts Envoy and the program of a main of another module before servers.
+func startOwn(t *testing.T, main string, servers []string, flags ...string) *stack {
+	t.Helper()
+	s := &stack{servers: servers, picker: newPicker(t, "127.0.0.1", flags...)}
+	s.picker.binary = buildOwn(t, main)
+	s.picker.setEndpoints(t, servers)
+	s.picker.startAgain(t)
+	s.picker.pooled(t, len(servers))
+	s.envoy = startEnvoy(t, overrideHost, s.picker.grpcPort, servers, share(t, 0))
+	s.envoy.asksPicker(t)
+	s.client = newClient(s.envoy.url)
+	t.Cleanup(s.client.close)
+	return s
+}
+
 // TestEnvoyObeysPluginsOfAnotherModule serves with a program whose main is in another module. Its scorer, which reads a
 // header, and its filter decide, its extractor feeds a
 // filter that is built in, and a plugin refuses.
@@ -116,22 +131,13 @@ dataLayer:
 // TestEnvoyPicksByAPrefixIndexOfAnotherModule: a scorer of another module that keeps a prefix index of its own sends
 // each conversation to the server that was sent its beginning.
 func TestEnvoyPicksByAPrefixIndexOfAnotherModule(t *testing.T) {
-	servers := simulated(t, 3, quick...)
-	s := &stack{servers: servers, picker: newPicker(t, "127.0.0.1", "--config-text", `
+	s := startOwn(t, "testdata/blocks/main.go", simulated(t, 3, quick...), "--config-text", `
 apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins: [{type: example.com/blocks}, {type: max-score-picker}]
 schedulingProfiles:
 - {name: default, plugins: [{pluginRef: example.com/blocks}, {pluginRef: max-score-picker}]}
-`)}
-	s.picker.binary = buildOwn(t, "testdata/blocks/main.go")
-	s.picker.setEndpoints(t, servers)
-	s.picker.startAgain(t)
-	s.picker.pooled(t, len(servers))
-	s.envoy = startEnvoy(t, overrideHost, s.picker.grpcPort, servers)
-	s.envoy.asksPicker(t)
-	s.client = newClient(s.envoy.url)
-	t.Cleanup(s.client.close)
+`)
 	homes := map[int]bool{}
 	for talk := range 12 {
 		prompt, seen := fmt.Sprintf("Talk %d. ", talk), map[int]bool{}

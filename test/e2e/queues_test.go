@@ -40,11 +40,7 @@ func TestEnvoyQueuesAndDisplacesByAnotherModule(t *testing.T) {
 	g.waits(3)
 	g.sends("newest", id, "good")
 	g.got("displaced", 429, "evicted-queue-pressure")
-	for i, prompt := range []string{"room", "newest", "newer", "oldest"} {
-		g.holds(1, i+1)
-		g.server.release(1)
-		g.got(prompt, 200, "")
-	}
+	g.serves("room", "newest", "newer", "oldest")
 
 	test := exec.CommandContext(t.Context(), "go", "test", "-mod=mod", ".")
 	test.Dir = ownModule(t, "testdata/queues/main.go", "testdata/queues/main_test.go")
@@ -87,7 +83,13 @@ func TestEnvoyOrdersByWhatRequestsAskFor(t *testing.T) {
 	g.waits(4)
 	g.sendsBody("adapter", chatBody("adapter-x", "adapter", 2, false), objective, "adapters")
 	g.waits(5)
-	for i, prompt := range []string{"room", "adapter", "base", "soon", "late", "whenever"} {
+	g.serves("room", "adapter", "base", "soon", "late", "whenever")
+}
+
+// serves has the server, which takes one request at a time, answer all that came, and wants them in this order.
+func (g *gated) serves(prompts ...string) {
+	g.Helper()
+	for i, prompt := range prompts {
 		g.holds(1, i+1)
 		g.server.release(1)
 		g.got(prompt, 200, "")

@@ -70,9 +70,9 @@ func writeModule(w io.Writer, family, name string) error {
 	if err := os.Mkdir(m.Name, 0o755); err != nil {
 		return fmt.Errorf("nothing is written: %w", err)
 	}
-	for file, of := range map[string]string{"main.go": "main.go", "plugin.go": "plugin.go", "plugin_test.go": "test.go",
-		"go.mod": "go.mod", "Containerfile": "Containerfile"} {
-		text, err := m.execute("newplugin/" + of + ".tmpl")
+	for file, name := range map[string]string{"main.go": "main.go", "plugin.go": "plugin.go",
+		"plugin_test.go": "test.go", "go.mod": "go.mod", "Containerfile": "Containerfile"} {
+		text, err := m.execute("newplugin/" + name + ".tmpl")
 		if err != nil {
 			return err
 		}
@@ -99,11 +99,11 @@ func (m *newModule) fill() error {
 		return strings.TrimSpace(b.String())
 	}
 	m.Text = get("text")
-	for of := range strings.FieldsSeq(get("imports")) {
-		if strings.HasPrefix(of, "engine/") {
-			of = ownModule + "/" + of
+	for path := range strings.FieldsSeq(get("imports")) {
+		if strings.HasPrefix(path, "engine/") {
+			path = ownModule + "/" + path
 		}
-		m.Imports = append(m.Imports, of)
+		m.Imports = append(m.Imports, path)
 	}
 	m.Body = get(m.Family + ".tmpl")
 	return err

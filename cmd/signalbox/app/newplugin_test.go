@@ -14,23 +14,7 @@ import (
 // A plugin of each family can be begun, and its module builds. They build as packages of one module, and the tests of
 // two run, because each test links a whole picker.
 func TestNewPluginsBuild(t *testing.T) {
-	tree, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ours, err := os.ReadFile(filepath.Join(tree, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sums, err := os.ReadFile(filepath.Join(tree, "go.sum"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, requirements, _ := strings.Cut(string(ours), "\n") // without the module's name
-	t.Chdir(t.TempDir())
-	writeText(t, "go.sum", string(sums)) // go mod tidy needs a network
-	writeText(t, "go.mod", "module example.com/all\n"+requirements+"\nrequire "+ownModule+" v0.1.2\n\nreplace "+
-		ownModule+" => "+tree+"\n")
+	t.Chdir(anotherModule(t))
 	families := pluginFamilies()
 	if len(families) < 15 {
 		t.Errorf("there are %q, want every family", families)

@@ -12,9 +12,10 @@ import (
 const shareHead = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\n" +
 	"plugins: [{type: example.com/share, parameters: "
 
-// TestMainOfAnotherModule builds a program of another module around the command, and runs it. It needs no network: the
-// module requires what ours does, as go mod tidy would have it, so that go asks no further module.
-func TestMainOfAnotherModule(t *testing.T) {
+// anotherModule returns a folder with go.mod and go.sum of a module that requires ours. It needs no network: it also
+// requires what ours does, as go mod tidy would have it, so that go asks no further module.
+func anotherModule(t *testing.T) (folder string) {
+	t.Helper()
 	tree, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)
@@ -28,11 +29,17 @@ func TestMainOfAnotherModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, requirements, _ := strings.Cut(string(ours), "\n") // without the module's name
-	folder := t.TempDir()
+	folder = t.TempDir()
+	writeText(t, filepath.Join(folder, "go.sum"), string(sums))
+	writeText(t, filepath.Join(folder, "go.mod"), "module example.com/other\n"+requirements+"\nrequire "+ownModule+
+		" v0.1.2\n\nreplace "+ownModule+" => "+tree+"\n")
+	return folder
+}
+
+// TestMainOfAnotherModule builds a program of another module around the command, and runs it.
+func TestMainOfAnotherModule(t *testing.T) {
+	folder := anotherModule(t)
 	for name, text := range map[string]string{
-		"go.sum": string(sums),
-		"go.mod": "module example.com/other\n" + requirements + "\nrequire " + ownModule + " v0.1.2\n\nreplace " +
-			ownModule + " => " + tree + "\n",
 		"main.go": `package main
 
 import (
